@@ -1,0 +1,36 @@
+# The two commands that a fresh clone needs, with nothing but Go installed:
+#   make demo   generates the outbox of the example, and runs it on a Postgres of its own
+#   make test   runs every test and every check
+# A Postgres is found on the machine or downloaded: see internal/pgtest.
+
+STATICCHECK = go tool -modfile=internal/tools/go.mod staticcheck
+GOLDEN      = ./testdata/golden/...
+
+.PHONY: demo
+demo:
+	cd examples/orders && go run ../../cmd/outboxgen generate && go run .
+
+.PHONY: test
+test: check
+	go test -race ./...
+	cd bench && go test ./...
+
+# Goldens lie under testdata and the benchmarks are a module of their own, so
+# that ./... passes both by.
+.PHONY: check
+check:
+	@test -z "$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go'))" || { echo "gofmt would change:"; gofmt -l $$(git ls-files -co --exclude-standard '*.go'); exit 1; }
+	go vet ./... $(GOLDEN)
+	$(STATICCHECK) ./... $(GOLDEN)
+	cd bench && go vet ./...
+	cd bench && go tool -modfile=../internal/tools/go.mod staticcheck ./...
+
+# Records the golden output anew. Read the diff as its consumer would.
+.PHONY: golden
+golden:
+	go test ./generator/... -update
+	cd examples/orders && go run ../../cmd/outboxgen generate
+
+.PHONY: bench
+bench:
+	cd bench && go run .

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// drain delivers all that is due, with so many workers. delivered, when there is
+// one, is told of every batch, by one worker at a time.
+func drain(ctx context.Context, o outbox, workers int, delivered func(n int)) error {
+	var one sync.Mutex
+	err := together(workers, func(worker int) error {
+		for {
+			n, err := o.deliver(ctx, fmt.Sprintf("worker-%d", worker))
+			if err != nil || n == 0 {
+				return err
+			}
+			if delivered != nil {
+				one.Lock()
+				delivered(n)
+				one.Unlock()
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	left, err := o.left(ctx)
+	if err == nil && left > 0 {
+		err = fmt.Errorf("%s: %d messages were left", o.name(), left)
+	}
+	return err
+}
+
+// refill leaves n messages that are due and no others, in a quiet database.
+func refill(ctx context.Context, db *pgxpool.Pool, o outbox, n int) error {
+	return errors.Join(o.reset(ctx), o.fill(ctx, n), settleDown(ctx, db))
+}
+
+// measureDrain counts messages that one worker, and four, claim and complete in
+// a loop that does nothing else.
+func measureDrain(ctx context.Context, database databaseMaker, s scale) ([]table, error) {
+	db, err := database(ctx)
+	if err != nil {
+		return nil, err
+	}
+	contenders, err := openOutboxes(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	t := table{title: "claim 100, complete 100, handler does nothing", unit: "messages/s"}
+	workers := []int{1, 4}
+	t.rows = make([]row, len(workers)*len(contenders))
+	for k := range s.rounds + 1 {
+		for w, n := range workers {
+			for i, o := range contenders {
+				if err := refill(ctx, db, o, s.messages); err != nil {
+					return nil, err
+				}
+				start := time.Now()
+				if err := drain(ctx, o, n, nil); err != nil {
+					return nil, err
+				}
+				if k == 0 {
+					continue // the statements were not prepared yet
+				}
+				r := &t.rows[w*len(contenders)+i]
+				r.name = fmt.Sprintf("%s, %d workers", o.name(), n)
+				r.values = append(r.values, float64(s.messages)/time.Since(start).Seconds())
+			}
+		}
+	}
+	for w := range workers {
+		t.rows[w*len(contenders)].against = &t.rows[w*len(contenders)+1]
+	}
+	return []table{t}, nil
+}
+
+// measureSnapshot drains while another connection holds a snapshot from before,
+// so that nothing that is removed can be cleaned away: the speed of the first
+// tenth and of the last.
+func measureSnapshot(ctx context.Context, database databaseMaker, s scale) ([]table, error) {
+	db, err := database(ctx)
+	if err != nil {
+		return nil, err
+	}
+	contenders, err := openOutboxes(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	t := table{title: "the same with one worker, while a snapshot is open", unit: "messages/s", rows: make([]row, 2*len(contenders))}
+	for i, o := range contenders {
+		first, last := &t.rows[2*i], &t.rows[2*i+1]
+		first.name, last.name, last.against = o.name()+", first tenth", o.name()+", last tenth", first
+	}
+	for range s.rounds {
+		for i, o := range contenders {
+			if err := refill(ctx, db, o, s.underSnapshot); err != nil {
+				return nil, err
+			}
+			first, last, err := drainTenths(ctx, db, o, s.underSnapshot)
+			if err != nil {
+				return nil, err
+			}
+			t.rows[2*i].values = append(t.rows[2*i].values, first)
+			t.rows[2*i+1].values = append(t.rows[2*i+1].values, last)
+		}
+	}
+	return []table{t}, nil
+}
+
+// drainTenths drains n messages under a snapshot and gives the messages per
+// second of the first and of the last tenth.
+func drainTenths(ctx context.Context, db *pgxpool.Pool, o outbox, n int) (first, last float64, err error) {
+	err = pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(holder pgx.Tx) error {
+		if _, err := holder.Exec(ctx, "SELECT"); err != nil { // takes the snapshot
+			return err
+		}
+		var total int
+		times := []time.Time{time.Now()}
+		err := drain(ctx, o, 1, func(batch int) {
+			for total += batch; len(times)*n <= 10*total; {
+				times = append(times, time.Now())
+			}
+		})
+		if err != nil {
+			return err
+		}
+		first = float64(n) / 10 / times[1].Sub(times[0]).Seconds()
+		last = float64(n) / 10 / times[10].Sub(times[9]).Seconds()
+		return nil
+	})
+	return first, last, err
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// A table holds what an experiment has found.
+type table struct {
+	title string
+	unit  string
+	rows  []row
+}
+
+// A row is one figure of one contender, a value for each round.
+type row struct {
+	name    string
+	values  []float64
+	against *row // what the ratio is to; nil = no ratio
+	target  target
+}
+
+// A target bounds a ratio; the zero target bounds nothing.
+type target struct {
+	bound   float64
+	atLeast bool // else at most
+}
+
+func atLeast(bound float64) target { return target{bound, true} }
+func atMost(bound float64) target  { return target{bound, false} }
+
+func (t target) String() string {
+	switch {
+	case t == target{}:
+		return ""
+	case t.atLeast:
+		return fmt.Sprintf("at least %.2f", t.bound)
+	default:
+		return fmt.Sprintf("at most %.2f", t.bound)
+	}
+}
+
+func (t target) verdict(ratio float64) string {
+	switch {
+	case t == target{}:
+		return ""
+	case t.atLeast == (ratio >= t.bound) || ratio == t.bound:
+		return "reached"
+	default:
+		return "missed"
+	}
+}
+
+// ratios are those of the rounds.
+func (r row) ratios() []float64 {
+	if r.against == nil {
+		return nil
+	}
+	ratios := make([]float64, len(r.values))
+	for i, v := range r.values {
+		ratios[i] = v / r.against.values[i]
+	}
+	return ratios
+}
+
+// String gives the table as aligned text.
+func (t table) String() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s, %s\n", t.title, t.unit)
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "  \tmedian\tmin..max\tratio\tmin..max\tof\ttarget\t")
+	for _, r := range t.rows {
+		fmt.Fprintf(w, "  %s\t%s\t%s", r.name, figure(median(r.values)), spread(r.values))
+		if ratios := r.ratios(); ratios != nil {
+			ratio := median(ratios)
+			fmt.Fprintf(w, "\t%s\t%s\t%s\t%s\t%s", figure(ratio), spread(ratios), r.against.name, r.target, r.target.verdict(ratio))
+		}
+		fmt.Fprintln(w)
+	}
+	w.Flush() // a strings.Builder takes everything
+	return text.String()
+}
+
+func spread(values []float64) string {
+	return figure(slices.Min(values)) + ".." + figure(slices.Max(values))
+}
+
+// figure writes a number with three digits that count, and never fewer digits
+// than stand before the point.
+func figure(v float64) string {
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	default:
+		return fmt.Sprintf("%.2f", v)
+	}
+}
+
+func median(values []float64) float64 {
+	return quantile(values, 0.5)
+}
+
+// quantile is the value below which the share q of the values lies, between two
+// of them in proportion.
+func quantile(values []float64, q float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	place := q * float64(len(sorted)-1)
+	below := int(math.Floor(place))
+	above := int(math.Ceil(place))
+	return sorted[below] + (place-float64(below))*(sorted[above]-sorted[below])
+}

@@ -1,0 +1,197 @@
+// Package generator turns a specification into a Go package and its migrations.
+package generator
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+
+	"github.com/outboxgen/outboxgen/generator/contract"
+	"github.com/outboxgen/outboxgen/generator/emit"
+	"github.com/outboxgen/outboxgen/generator/migration"
+	"github.com/outboxgen/outboxgen/generator/model"
+	"github.com/outboxgen/outboxgen/generator/tree"
+	"github.com/outboxgen/outboxgen/schema"
+)
+
+// CodeBug is a fault of outboxgen itself.
+const CodeBug schema.Code = "OBX9001"
+
+// Options say what to generate.
+type Options struct {
+	Spec   string // the specification's file
+	DryRun bool   // plan everything and write nothing
+}
+
+// Result is what a run has done, or with DryRun would do. Its paths begin with
+// the directory of Options.Spec.
+type Result struct {
+	Changes []Change
+	Strays  []string      // generated files in the package's directory that no specification owns
+	Missing []Requirement // what the module has yet to require for the package to compile
+}
+
+// Change is a file that is written or removed.
+type Change struct {
+	Kind tree.ChangeKind
+	Path string
+}
+
+// Generate brings the disk to what the specification asks for, or reports why
+// it cannot; then nothing is written. The same specification makes the same
+// bytes on any machine and at any time. A run that ends in the middle, killed
+// or by ctx, is completed by the next.
+func Generate(ctx context.Context, o Options) (*Result, schema.Diagnostics) {
+	place, faults := tree.Open(filepath.Dir(o.Spec))
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	in, faults := load(o.Spec)
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	if in.lock, faults = readLock(place); len(faults) > 0 {
+		return nil, faults
+	}
+	if in.lock != nil {
+		faults = contract.Compare(in.lock, place.Shown(contract.FileName), contract.Describe(in.model), in.spec)
+		if len(faults) > 0 {
+			return nil, unique(faults)
+		}
+	}
+
+	in.migrationsDir = place.Shown(in.model.Migrations.Dir)
+	in.migrations, faults = readMigrations(place, in)
+	wanted, refused := render(in)
+	faults = append(faults, refused...)
+	plan, refused := place.Plan(wanted)
+	faults = append(faults, refused...)
+	missing, refused := missingRequirements(place, wanted)
+	faults = append(faults, refused...)
+	if len(faults) > 0 {
+		return nil, unique(faults)
+	}
+
+	if !o.DryRun {
+		if faults := plan.Commit(ctx); len(faults) > 0 {
+			return nil, unique(faults)
+		}
+	}
+	return newResult(place, plan, missing), nil
+}
+
+// inputs are all that the bytes follow from.
+type inputs struct {
+	spec          *schema.Spec
+	model         *model.Model
+	lock          *contract.Lock   // nil = there is none
+	migrations    []migration.File // in their directory; content only of those that matter
+	migrationsDir string           // for diagnostics
+}
+
+// load reads a specification and resolves it.
+func load(file string) (in inputs, faults schema.Diagnostics) {
+	source, err := os.ReadFile(file)
+	if err != nil {
+		return in, schema.Diagnostics{{Code: tree.CodeUnreadable, Pos: schema.Pos{File: file}, Message: err.Error()}}
+	}
+	if in.spec, faults = schema.Decode(file, source); len(faults) > 0 {
+		return in, faults
+	}
+	in.model, faults = model.Build(in.spec)
+	return in, faults
+}
+
+func readLock(place *tree.Place) (*contract.Lock, schema.Diagnostics) {
+	text, faults := place.Read(contract.FileName)
+	if len(faults) > 0 || text == nil {
+		return nil, faults
+	}
+	return contract.Parse(place.Shown(contract.FileName), text)
+}
+
+func readMigrations(place *tree.Place, in inputs) ([]migration.File, schema.Diagnostics) {
+	dir := in.model.Migrations.Dir
+	names, faults := place.List(dir)
+	reads := migration.Reads(contract.Describe(in.model).Tables, in.lock)
+	var files []migration.File
+	for _, name := range names {
+		file := migration.File{Name: name}
+		if reads(name) {
+			content, unreadable := place.Read(path.Join(dir, name))
+			faults = append(faults, unreadable...)
+			file.Content = content
+		}
+		files = append(files, file)
+	}
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	return files, nil
+}
+
+// render makes every byte that belongs on the disk.
+func render(in inputs) (tree.Wanted, schema.Diagnostics) {
+	m, next := in.model, contract.Describe(in.model)
+	wanted := tree.Wanted{Dir: m.Out}
+	if in.lock != nil {
+		wanted.Owned = in.lock.Files
+	}
+
+	emitted, err := emit.Files(m)
+	if err != nil {
+		return wanted, bug(in.spec, err)
+	}
+	for _, f := range emitted {
+		name := path.Join(m.Out, f.Path)
+		wanted.Files = append(wanted.Files, tree.File{Path: name, Content: f.Content})
+		next.Files = append(next.Files, name)
+	}
+	slices.Sort(next.Files)
+
+	up, err := emit.TablesUp(m)
+	if err != nil {
+		return wanted, bug(in.spec, err)
+	}
+	down, err := emit.TablesDown(m)
+	if err != nil {
+		return wanted, bug(in.spec, err)
+	}
+	plan, faults := migration.Next(migration.Input{
+		Dir: in.migrationsDir, Format: m.Migrations.Format, Tables: next.Tables,
+		Up: up, Down: down, Lock: in.lock, Present: in.migrations,
+	})
+	for _, f := range plan.Files {
+		wanted.Files = append(wanted.Files, tree.File{Path: path.Join(m.Migrations.Dir, f.Name), Content: f.Content, New: true})
+	}
+	next.Migrations = plan.Chain
+	wanted.Last = tree.File{Path: contract.FileName, Content: next.Bytes()}
+	return wanted, faults
+}
+
+func newResult(place *tree.Place, plan *tree.Plan, missing []Requirement) *Result {
+	result := &Result{Missing: missing}
+	for _, c := range plan.Changes {
+		result.Changes = append(result.Changes, Change{Kind: c.Kind, Path: place.Shown(c.Path)})
+	}
+	for _, name := range plan.Strays {
+		result.Strays = append(result.Strays, place.Shown(name))
+	}
+	return result
+}
+
+func bug(spec *schema.Spec, err error) schema.Diagnostics {
+	return schema.Diagnostics{{
+		Code: CodeBug, Pos: schema.Pos{File: spec.File}, Message: fmt.Sprintf("outboxgen failed at a specification that it had accepted: %v", err),
+	}}
+}
+
+// unique sorts faults and drops repetitions: one link is in the way of every
+// file behind it.
+func unique(faults schema.Diagnostics) schema.Diagnostics {
+	faults.Sort()
+	return slices.CompactFunc(faults, func(a, b schema.Diagnostic) bool { return a.String() == b.String() })
+}

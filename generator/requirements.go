@@ -1,0 +1,67 @@
+package generator
+
+import (
+	"go/parser"
+	"go/token"
+	"path"
+	"strings"
+
+	"golang.org/x/mod/modfile"
+
+	"github.com/outboxgen/outboxgen/generator/tree"
+	"github.com/outboxgen/outboxgen/schema"
+)
+
+// Requirement is a module and the lowest version of it that emitted packages
+// are tested with.
+type Requirement struct {
+	Module  string
+	Version string
+}
+
+// requirements are the modules that emitted packages may import, by path.
+var requirements = []Requirement{
+	{Module: "github.com/google/uuid", Version: "v1.6.0"},
+	{Module: "github.com/jackc/pgx/v5", Version: "v5.7.6"},
+	{Module: "github.com/shopspring/decimal", Version: "v1.4.0"},
+}
+
+// missingRequirements are the modules that wanted's Go files import and that
+// the module at place does not require.
+func missingRequirements(place *tree.Place, wanted tree.Wanted) ([]Requirement, schema.Diagnostics) {
+	goMod, err := modfile.ParseLax("go.mod", place.GoMod, nil)
+	if err != nil {
+		return nil, schema.Diagnostics{{
+			Code: tree.CodeUnreadable, Pos: schema.Pos{File: place.GoModFile()}, Message: err.Error(),
+		}}
+	}
+	have := map[string]bool{}
+	for _, r := range goMod.Require {
+		have[r.Mod.Path] = true
+	}
+	imported := map[string]bool{} // by the module's path
+	for _, f := range wanted.Files {
+		if path.Ext(f.Path) != ".go" {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), f.Path, f.Content, parser.ImportsOnly)
+		if err != nil {
+			return nil, schema.Diagnostics{{Code: CodeBug, Pos: schema.Pos{File: place.Shown(f.Path)}, Message: err.Error()}}
+		}
+		for _, spec := range parsed.Imports {
+			name := strings.Trim(spec.Path.Value, "`\"")
+			for _, r := range requirements {
+				if name == r.Module || strings.HasPrefix(name, r.Module+"/") {
+					imported[r.Module] = true
+				}
+			}
+		}
+	}
+	var missing []Requirement
+	for _, r := range requirements {
+		if imported[r.Module] && !have[r.Module] {
+			missing = append(missing, r)
+		}
+	}
+	return missing, nil
+}

@@ -1,0 +1,46 @@
+// Package templates holds what emitted packages have in common: the Go files
+// that do not depend on a specification, and the templates of the SQL.
+package templates
+
+import (
+	"embed"
+	"strings"
+)
+
+// SQL holds the templates of the statements and of the tables, in its
+// directory sql.
+//
+//go:embed sql/*.tmpl
+var SQL embed.FS
+
+//go:embed outbox/*.go
+var outbox embed.FS
+
+// File is a Go file of the package in the directory outbox.
+type File struct {
+	Name   string // base name
+	Source []byte
+}
+
+// Runtime returns the files that an emitted package shares with every other, by
+// name. The package's tests, and the files that are themselves generated, from
+// the specification beside them, are not among them.
+func Runtime() []File {
+	entries, err := outbox.ReadDir("outbox")
+	if err != nil {
+		panic(err) // what is embedded can be read
+	}
+	var files []File
+	for _, entry := range entries {
+		name := entry.Name()
+		if strings.HasSuffix(name, "_test.go") || strings.HasSuffix(name, ".gen.go") {
+			continue
+		}
+		source, err := outbox.ReadFile("outbox/" + name)
+		if err != nil {
+			panic(err)
+		}
+		files = append(files, File{Name: name, Source: source})
+	}
+	return files
+}

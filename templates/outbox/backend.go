@@ -1,0 +1,136 @@
+package outbox
+
+import (
+	"context"
+	"time"
+)
+
+// backend is what a Store stands on: the rows, and the steps that move them.
+// Everything that can be decided without the rows is decided in the Store.
+type backend interface {
+	// enqueue inserts all rows or none. It answers for each, in order, whether
+	// its key was there; none was inserted if any answer says reused.
+	enqueue(ctx context.Context, command Command, rows []newRow) ([]placed, error)
+	claimDue(ctx context.Context, c claimCall) ([]Entry, error)
+	claimUnknown(ctx context.Context, c claimCall) ([]Entry, error)
+	// settle applies each settlement whose fence holds, all in one transaction,
+	// and answers with the rows that it changed. No id occurs twice.
+	settle(ctx context.Context, settlements []settlement) (map[OutboxID]bool, error)
+	// states says where rows stand; a row that is missing is missing there.
+	states(ctx context.Context, ids []OutboxID) (map[OutboxID]rowState, error)
+	extendClaims(ctx context.Context, claims []Claim, at time.Time) (map[OutboxID]bool, error)
+	releaseExpired(ctx context.Context, limit int, at time.Time) ([]OutboxID, error)
+	expireDue(ctx context.Context, limit int, at time.Time) ([]OutboxID, error)
+	cancel(ctx context.Context, id OutboxID, reason string) (bool, error)
+	requeue(ctx context.Context, ids []OutboxID, reason string) ([]OutboxID, error)
+	// purge removes at most limit rows behind start and returns their ids, sorted.
+	purge(ctx context.Context, start OutboxID, limit int, at time.Time) ([]OutboxID, error)
+	get(ctx context.Context, id OutboxID) ([]Record, error)
+	listForCommand(ctx context.Context, id CommandID) ([]Record, error)
+	stats(ctx context.Context) ([]statsRow, error)
+	checkRows(ctx context.Context) (RowCheck, error)
+}
+
+// placed is the answer of enqueue for one message.
+type placed struct {
+	id        OutboxID // of the row that has the key
+	duplicate bool
+	reused    bool
+}
+
+// claimCall is one call of claimDue or claimUnknown.
+type claimCall struct {
+	destinations []string
+	limits       []int32
+	kinds        []string
+	token        int64
+	worker       string
+	at           time.Time
+}
+
+// settleOp is what a settlement does. Those that share a statement are apart
+// only in what they ask of the row.
+type settleOp int
+
+const (
+	opCompleted settleOp = iota
+	opFailed
+	opRetry    // pending again, after a failure or rescheduled
+	opPostpone // pending again, nothing was sent
+	opUnknown
+	opKeepUnknown
+	opGiveBack
+)
+
+// settlement is one settle of one row.
+type settlement struct {
+	op     settleOp
+	claim  Claim
+	reason string // of opFailed, opRetry and opPostpone; empty keeps the last one, except with opFailed
+	ref    string // of opCompleted and opUnknown; empty = none
+	at     time.Time
+}
+
+// rowState is what decides whether a settle would be accepted.
+type rowState struct {
+	destination Destination
+	status      Status
+	token       int64
+	held        bool
+}
+
+// statsRow counts the rows of one kind in one status. Failed rows have no kind.
+type statsRow struct {
+	destination Destination
+	kind        string
+	status      Status
+	rows, due   int64
+	oldest      OutboxID
+}
+
+// verdict judges a settle that changed nothing by the state that the row is in
+// now: accepted, since it has been done before; worth another try, since it
+// would be done now; or refused.
+type verdict int
+
+const (
+	refused verdict = iota
+	accepted
+	again
+)
+
+func (s settlement) judge(row rowState) verdict {
+	if row.token != s.claim.Token || row.token == 0 {
+		return refused
+	}
+	ended := row.status == StatusCompleted || row.status == StatusFailed
+	unknown := row.status == StatusOutcomeUnknown
+	dispatching := row.status == StatusDispatching
+	would := false
+	switch s.op {
+	case opCompleted:
+		if row.status == StatusCompleted {
+			return accepted
+		}
+		would = !ended
+	case opFailed:
+		would = row.status != StatusCompleted
+	case opRetry:
+		would = !ended
+	case opPostpone:
+		would = dispatching
+	case opUnknown:
+		would = dispatching || unknown
+	case opKeepUnknown:
+		would = unknown
+	case opGiveBack:
+		if row.status == StatusPending {
+			return accepted
+		}
+		would = dispatching || unknown && row.held
+	}
+	if would {
+		return again
+	}
+	return refused
+}

@@ -1,0 +1,183 @@
+package outbox
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// ClaimRequest says who claims, and how many rows of which destinations.
+type ClaimRequest struct {
+	// WorkerID names the worker in the rows that it holds, for people to read;
+	// it may be anything but empty and is cut to its last 64 bytes. It gives no
+	// right to a row: the claim's token does.
+	WorkerID string
+	// Limits are the largest numbers of rows to claim of each destination.
+	// Destinations that are not named are left alone.
+	Limits map[Destination]int
+	// At is the time that rows must be due at; zero means the database's present.
+	At time.Time
+}
+
+// ClaimDue claims rows that are due, the oldest of each destination first, and
+// returns them sorted by id. Rows that another worker is claiming at the same
+// instant are passed over, so nobody waits and no row is claimed twice. Every
+// claim counts as an attempt.
+//
+// A claim holds for the lease of the row's destination: then
+// [Store.ReleaseExpiredClaims] may take it away. Rows whose payload or version
+// this package does not know are not claimed.
+func (s *Store) ClaimDue(ctx context.Context, request ClaimRequest) ([]Entry, error) {
+	call, err := request.call()
+	if err != nil {
+		return nil, fmt.Errorf("outbox: ClaimDue: %w", err)
+	}
+	if len(call.destinations) == 0 {
+		return nil, nil
+	}
+	entries, err := s.backend.claimDue(ctx, call)
+	if err != nil {
+		return nil, fmt.Errorf("outbox: ClaimDue: %w", err)
+	}
+	return entries, nil
+}
+
+// ClaimUnknown holds rows whose outcome is unknown and whose next question is
+// due, so that one worker alone asks the remote about them. It counts as no
+// attempt: nothing is to be sent. Settle them with MarkCompleted, MarkFailed,
+// MarkRetry or KeepUnknown.
+func (s *Store) ClaimUnknown(ctx context.Context, request ClaimRequest) ([]Entry, error) {
+	call, err := request.call()
+	if err != nil {
+		return nil, fmt.Errorf("outbox: ClaimUnknown: %w", err)
+	}
+	if len(call.destinations) == 0 {
+		return nil, nil
+	}
+	entries, err := s.backend.claimUnknown(ctx, call)
+	if err != nil {
+		return nil, fmt.Errorf("outbox: ClaimUnknown: %w", err)
+	}
+	return entries, nil
+}
+
+// maxClaim bounds the rows of one destination that a call claims, so that it
+// ends within any lease.
+const maxClaim = 100_000
+
+func (r ClaimRequest) call() (claimCall, error) {
+	if r.WorkerID == "" {
+		return claimCall{}, errors.New("the worker has no name")
+	}
+	token, err := newToken()
+	if err != nil {
+		return claimCall{}, err
+	}
+	c := claimCall{token: token, worker: workerName(r.WorkerID), at: r.At}
+	for _, p := range policies {
+		limit, named := r.Limits[p.destination]
+		if !named || limit <= 0 {
+			continue
+		}
+		c.destinations = append(c.destinations, string(p.destination))
+		c.limits = append(c.limits, int32(min(limit, maxClaim)))
+		c.kinds = append(c.kinds, p.kinds...)
+	}
+	for d := range r.Limits {
+		if !slices.ContainsFunc(policies, func(p *policy) bool { return p.destination == d }) {
+			return claimCall{}, fmt.Errorf("there is no destination %q", d)
+		}
+	}
+	return c, nil
+}
+
+// workerName is a name as it is stored: the end of a long one, where names of
+// hosts and pods differ.
+func workerName(name string) string {
+	if len(name) > maxWorker {
+		name = name[len(name)-maxWorker:]
+	}
+	return cleanText(name, maxWorker)
+}
+
+// newToken draws the token of a claim; 0 is kept for rows never claimed.
+func newToken() (int64, error) {
+	var random [8]byte
+	for {
+		if _, err := rand.Read(random[:]); err != nil {
+			return 0, err
+		}
+		if token := int64(binary.BigEndian.Uint64(random[:])); token != 0 {
+			return token, nil
+		}
+	}
+}
+
+// ExtendClaims makes claims new again as of at, and returns those that are still
+// held: the row is being dispatched, or held for a question, under that claim.
+func (s *Store) ExtendClaims(ctx context.Context, at time.Time, claims ...Claim) ([]Claim, error) {
+	if len(claims) == 0 {
+		return nil, nil
+	}
+	// One call may name a row twice, under an old claim and the current one.
+	var held []Claim
+	for rest := claims; len(rest) > 0; {
+		var round []Claim
+		round, rest = firstOfEach(rest, func(c Claim) OutboxID { return c.ID })
+		extended, err := s.backend.extendClaims(ctx, round, at)
+		if err != nil {
+			return held, fmt.Errorf("outbox: ExtendClaims: %w", err)
+		}
+		for _, c := range round {
+			if extended[c.ID] {
+				held = append(held, c)
+			}
+		}
+	}
+	return held, nil
+}
+
+// firstOfEach splits a list into the first element of each row and the rest, so
+// that a statement never names a row twice. The rows come sorted by id: two
+// calls that share rows lock them in the same order.
+func firstOfEach[T any](list []T, id func(T) OutboxID) (first, rest []T) {
+	seen := make(map[OutboxID]bool, len(list))
+	for _, element := range list {
+		if seen[id(element)] {
+			rest = append(rest, element)
+			continue
+		}
+		seen[id(element)] = true
+		first = append(first, element)
+	}
+	slices.SortFunc(first, func(a, b T) int { return compareIDs(id(a), id(b)) })
+	return first, rest
+}
+
+// sweepStep is the number of rows that one statement of a sweep takes, so that
+// no transaction is long.
+const sweepStep = 1000
+
+// ReleaseExpiredClaims ends the claims that are older than the lease of their
+// destination, and returns the ids of the rows, sorted. Rows of an idempotent
+// destination are due again at once, or fail when they have used up their
+// attempts; where a repetition could do harm they become unknown. Rows held for
+// a question are let go.
+func (s *Store) ReleaseExpiredClaims(ctx context.Context, at time.Time) ([]OutboxID, error) {
+	var all []OutboxID
+	for {
+		ids, err := s.backend.releaseExpired(ctx, sweepStep, at)
+		all = append(all, ids...)
+		if err != nil {
+			return all, fmt.Errorf("outbox: ReleaseExpiredClaims: %w", err)
+		}
+		if len(ids) < sweepStep {
+			slices.SortFunc(all, compareIDs)
+			return all, nil
+		}
+	}
+}

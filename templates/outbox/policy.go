@@ -1,0 +1,40 @@
+package outbox
+
+import "time"
+
+// keepForever is the retention of rows that are never purged.
+const keepForever time.Duration = -1
+
+// neverAsked is the first question of destinations that nobody but a person can
+// ask.
+const neverAsked time.Duration = -1
+
+// The retention of rows whose destination the package no longer knows.
+const (
+	keepCompletedDefault = 7 * 24 * time.Hour
+	keepFailedDefault    = 30 * 24 * time.Hour
+)
+
+// policy is what the specification says of a destination.
+type policy struct {
+	destination   Destination
+	kinds         []string // destination/payload@version of every row that the package can read
+	idempotent    bool
+	lease         time.Duration // age at which a claim counts as abandoned
+	maxAttempts   int           // 0 = unlimited
+	firstQuestion time.Duration // from an unknown outcome to the first question, or neverAsked
+	keepCompleted time.Duration // keepForever, or 0 where rows are removed as they complete
+	keepFailed    time.Duration // keepForever, or the age at which Purge removes rows
+	expires       time.Duration // age at which a row that was not delivered fails; 0 = never
+}
+
+// policyOf is the policy of a destination. One that the package does not know
+// has none of its own: nothing is enqueued for it or claimed.
+func policyOf(d Destination) policy {
+	for _, p := range policies {
+		if p.destination == d {
+			return *p
+		}
+	}
+	return policy{destination: d}
+}

@@ -1,0 +1,523 @@
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// postgres is the backend that the package exists for.
+//
+// Parameters are given in forms that every mode of pgx encodes: ids as text,
+// JSON as text, and each with its cast in the statement.
+type postgres struct {
+	db       DB
+	callerTx bool // db is a transaction of the caller's
+}
+
+func newPostgres(db DB) *postgres {
+	_, callerTx := db.(pgx.Tx)
+	return &postgres{db: db, callerTx: callerTx}
+}
+
+// send runs statements in one round trip. Outside a transaction of the caller's
+// they are a transaction of their own, read committed whatever the database's
+// default is, and without the just-in-time compiler: the limits of a claim are
+// planned as a tenth of the table, and compiling would take longer than the
+// claim.
+func (p *postgres) send(ctx context.Context, statements *pgx.Batch) error {
+	if p.callerTx {
+		return p.db.SendBatch(ctx, statements).Close()
+	}
+	switch db := p.db.(type) {
+	case *pgxpool.Pool:
+		conn, err := db.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		return sendInTx(ctx, conn.Conn(), statements)
+	case *pgxpool.Conn:
+		return sendInTx(ctx, db.Conn(), statements)
+	case *pgx.Conn:
+		return sendInTx(ctx, db, statements)
+	}
+	return pgx.BeginFunc(ctx, p.db, func(tx pgx.Tx) error {
+		batch := &pgx.Batch{}
+		batch.Queue("SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE")
+		batch.Queue("SET LOCAL jit = off")
+		batch.QueuedQueries = append(batch.QueuedQueries, statements.QueuedQueries...)
+		return tx.SendBatch(ctx, batch).Close()
+	})
+}
+
+func sendInTx(ctx context.Context, conn *pgx.Conn, statements *pgx.Batch) error {
+	if conn.PgConn().TxStatus() != 'I' {
+		// The caller has begun a transaction on the connection itself.
+		return conn.SendBatch(ctx, statements).Close()
+	}
+	batch := &pgx.Batch{}
+	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+	batch.Queue("SET LOCAL jit = off")
+	batch.QueuedQueries = append(batch.QueuedQueries, statements.QueuedQueries...)
+	batch.Queue("COMMIT")
+	err := conn.SendBatch(ctx, batch).Close()
+	if err != nil && !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
+		_, rollback := conn.Exec(ctx, "ROLLBACK")
+		err = errors.Join(err, rollback)
+	}
+	return err
+}
+
+// query adds a statement whose rows are collected by scan.
+func query[T any](batch *pgx.Batch, into *[]T, scan pgx.RowToFunc[T], sql string, args ...any) {
+	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
+		collected, err := pgx.CollectRows(rows, scan)
+		*into = collected
+		return err
+	})
+}
+
+// one runs a single statement.
+func one[T any](ctx context.Context, p *postgres, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	var rows []T
+	batch := &pgx.Batch{}
+	query(batch, &rows, scan, sql, args...)
+	if err := p.send(ctx, batch); err != nil {
+		return nil, err
+	}
+	return rows, nil
+}
+
+func scanID(row pgx.CollectableRow) (OutboxID, error) {
+	var id uuid.UUID
+	err := row.Scan(&id)
+	return OutboxID(id), err
+}
+
+func texts(ids []OutboxID) []string {
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = id.String()
+	}
+	return out
+}
+
+func fences(claims []Claim) (ids []string, tokens []int64) {
+	for _, c := range claims {
+		ids = append(ids, c.ID.String())
+		tokens = append(tokens, c.Token)
+	}
+	return ids, tokens
+}
+
+func set(ids []OutboxID) map[OutboxID]bool {
+	m := make(map[OutboxID]bool, len(ids))
+	for _, id := range ids {
+		m[id] = true
+	}
+	return m
+}
+
+// null is the pointer that stands for SQL's NULL where a text is empty.
+func null(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// nullTime is the pointer that stands for SQL's NULL where a time is zero.
+func nullTime(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// microseconds is a length of time as the statements take it; a negative one,
+// such as keepForever, is NULL.
+func microseconds(d time.Duration) *int64 {
+	if d < 0 {
+		return nil
+	}
+	n := d.Microseconds()
+	return &n
+}
+
+// enqueueTries bounds how often a message is tried whose key was taken when it
+// was inserted, and free when that was looked at.
+const enqueueTries = 10
+
+func (p *postgres) enqueue(ctx context.Context, command Command, rows []newRow) ([]placed, error) {
+	places := make([]placed, len(rows))
+	open := make([]int, len(rows))
+	for i := range rows {
+		places[i].id = rows[i].id
+		open[i] = i
+	}
+	var inserted []OutboxID
+	for range enqueueTries {
+		ids, err := one(ctx, p, scanID, sqlEnqueue, enqueueArgs(command, rows, open)...)
+		if err != nil {
+			return nil, err
+		}
+		inserted = append(inserted, ids...)
+		here := set(ids)
+		open = slices.DeleteFunc(open, func(i int) bool { return here[rows[i].id] })
+		if len(open) == 0 {
+			return places, nil
+		}
+		found, reused, err := p.look(ctx, rows, open)
+		if err != nil {
+			return nil, err
+		}
+		if reused >= 0 {
+			places[reused] = found[reused]
+			_, err := one(ctx, p, scanID, sqlEnqueueUndo, texts(inserted))
+			return places, err
+		}
+		for i, place := range found {
+			places[i] = place
+		}
+		open = slices.DeleteFunc(open, func(i int) bool { _, ok := found[i]; return ok })
+		if len(open) == 0 {
+			return places, nil
+		}
+	}
+	return nil, errors.New("other transactions keep taking and freeing the idempotency key")
+}
+
+// look finds the rows that have the keys of messages which were not inserted.
+// reused is the first message whose key belongs to another one, or -1.
+func (p *postgres) look(ctx context.Context, rows []newRow, open []int) (found map[int]placed, reused int, err error) {
+	type other struct {
+		id      *uuid.UUID
+		kind    *string
+		version *int32
+		same    *bool
+	}
+	var destinations, keys, payloads []string
+	for _, i := range open {
+		destinations = append(destinations, string(rows[i].destination))
+		keys = append(keys, rows[i].key)
+		payloads = append(payloads, rows[i].payload)
+	}
+	others, err := one(ctx, p, func(row pgx.CollectableRow) (o other, err error) {
+		err = row.Scan(&o.id, &o.kind, &o.version, &o.same)
+		return o, err
+	}, sqlEnqueueLook, destinations, keys, payloads)
+	if err != nil {
+		return nil, -1, err
+	}
+	found = make(map[int]placed)
+	for n, o := range others {
+		if o.id == nil {
+			continue
+		}
+		i := open[n]
+		found[i] = placed{id: OutboxID(*o.id), duplicate: true}
+		if *o.kind != rows[i].payloadType || *o.version == rows[i].version && !*o.same {
+			found[i] = placed{id: OutboxID(*o.id), reused: true}
+			return found, i, nil
+		}
+	}
+	return found, -1, nil
+}
+
+func enqueueArgs(command Command, rows []newRow, which []int) []any {
+	n := len(which)
+	var (
+		ids, destinations, types, keys, payloads = make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+		orderKeys, limitKeys, headers            = make([]*string, n), make([]*string, n), make([]*string, n)
+		created                                  = make([]time.Time, n)
+		expires, due                             = make([]*time.Time, n), make([]*time.Time, n)
+		lifetimes                                = make([]*int64, n)
+		versions                                 = make([]int32, n)
+	)
+	for k, i := range which {
+		row := rows[i]
+		ids[k], created[k] = row.id.String(), row.id.createdAt()
+		destinations[k], types[k], versions[k] = string(row.destination), row.payloadType, row.version
+		keys[k], orderKeys[k], limitKeys[k] = row.key, null(row.orderKey), null(row.limitKey)
+		headers[k], payloads[k] = null(row.headers), row.payload
+		due[k], expires[k] = nullTime(row.due), nullTime(row.expires)
+		if row.lifetime > 0 {
+			lifetimes[k] = microseconds(row.lifetime)
+		}
+	}
+	args := []any{ids, created, expires, lifetimes, due, versions, destinations, types, keys, orderKeys, limitKeys, headers, payloads}
+	return append(args, command.args()...)
+}
+
+func (p *postgres) claimDue(ctx context.Context, c claimCall) ([]Entry, error) {
+	marks := make([]string, len(c.destinations))
+	for i := range marks {
+		marks[i] = uuid.Nil.String()
+	}
+	return p.claim(ctx, c, sqlClaimDue, c.destinations, c.limits, marks, c.kinds, c.token, c.worker, nullTime(c.at))
+}
+
+func (p *postgres) claimUnknown(ctx context.Context, c claimCall) ([]Entry, error) {
+	return p.claim(ctx, c, sqlClaimUnknown, c.destinations, c.limits, c.kinds, c.token, c.worker, nullTime(c.at))
+}
+
+func (p *postgres) claim(ctx context.Context, c claimCall, sql string, args ...any) ([]Entry, error) {
+	entries, err := one(ctx, p, scanEntry, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	for i := range entries {
+		entries[i].Claim.Token = c.token
+	}
+	return entries, nil
+}
+
+// stored is a row as the statements return it.
+type stored struct {
+	id        uuid.UUID
+	command   storedCommand
+	version   int32
+	attempt   int32
+	payload   string
+	headers   *string
+	expires   *time.Time
+	attempted *time.Time
+	ref       *string
+}
+
+func (s *stored) targets(e *Entry) []any {
+	targets := append([]any{&s.id}, s.command.targets()...)
+	return append(targets, (*string)(&e.Destination), &e.PayloadType, &s.version, &e.IdempotencyKey, &s.payload, &s.headers, &e.EnqueuedAt, &s.expires)
+}
+
+func (s *stored) finish(e *Entry) error {
+	e.ID, e.Claim.ID = OutboxID(s.id), OutboxID(s.id)
+	e.CommandID, e.Columns = s.command.id, s.command.columns
+	e.PayloadVersion, e.Attempt = int(s.version), int(s.attempt)
+	e.Raw = []byte(s.payload)
+	e.ExpiresAt, e.LastAttemptAt, e.RemoteRef = value(s.expires), value(s.attempted), value(s.ref)
+	if s.headers != nil {
+		if err := json.Unmarshal([]byte(*s.headers), &e.Headers); err != nil {
+			return err
+		}
+	}
+	e.decode()
+	return nil
+}
+
+// value is what a pointer points to, or the zero value.
+func value[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}
+
+func scanEntry(row pgx.CollectableRow) (Entry, error) {
+	var e Entry
+	var s stored
+	if err := row.Scan(append(s.targets(&e), &s.attempt, &s.attempted, &s.ref)...); err != nil {
+		return Entry{}, err
+	}
+	return e, s.finish(&e)
+}
+
+func scanRecord(row pgx.CollectableRow) (Record, error) {
+	var r Record
+	var s stored
+	var next, claimed, since, completed *time.Time
+	var worker, failure, orderKey *string
+	err := row.Scan(append(s.targets(&r.Entry), &orderKey, (*string)(&r.Status), &next, &s.attempt, &r.Claim.Token,
+		&worker, &claimed, &s.attempted, &since, &failure, &s.ref, &completed)...)
+	if err != nil {
+		return Record{}, err
+	}
+	r.NextAttemptAt, r.ClaimedAt, r.UnknownSince, r.CompletedAt = value(next), value(claimed), value(since), value(completed)
+	r.Worker, r.LastFailure, r.OrderKey = value(worker), value(failure), value(orderKey)
+	return r, s.finish(&r.Entry)
+}
+
+// settleArgs are settlements of one statement, a column for each parameter.
+type settleArgs struct {
+	ids     []string
+	tokens  []int64
+	reasons []string
+	refs    []*string
+	at      []*time.Time
+	narrow  []bool // of opPostpone and opKeepUnknown, which ask more of the row
+}
+
+func (a *settleArgs) add(s settlement) {
+	a.ids = append(a.ids, s.claim.ID.String())
+	a.tokens = append(a.tokens, s.claim.Token)
+	a.reasons = append(a.reasons, s.reason)
+	a.refs = append(a.refs, null(s.ref))
+	a.at = append(a.at, nullTime(s.at))
+	a.narrow = append(a.narrow, s.op == opPostpone || s.op == opKeepUnknown)
+}
+
+func (p *postgres) settle(ctx context.Context, settlements []settlement) (map[OutboxID]bool, error) {
+	var completed, failed, pending, unknown, back settleArgs
+	for _, s := range settlements {
+		switch s.op {
+		case opCompleted:
+			completed.add(s)
+		case opFailed:
+			failed.add(s)
+		case opRetry, opPostpone:
+			pending.add(s)
+		case opUnknown, opKeepUnknown:
+			unknown.add(s)
+		case opGiveBack:
+			back.add(s)
+		}
+	}
+	var results [5][]OutboxID
+	batch := &pgx.Batch{}
+	if len(completed.ids) > 0 {
+		query(batch, &results[0], scanID, sqlSettleCompleted, completed.ids, completed.tokens, completed.refs, nil, keepNoCompleted())
+	}
+	if len(failed.ids) > 0 {
+		query(batch, &results[1], scanID, sqlSettleFailed, failed.ids, failed.tokens, failed.reasons, nil)
+	}
+	if len(pending.ids) > 0 {
+		reasons := make([]*string, len(pending.reasons))
+		for i, reason := range pending.reasons {
+			reasons[i] = null(reason)
+		}
+		query(batch, &results[2], scanID, sqlSettlePending, pending.ids, pending.tokens, reasons, pending.at, pending.narrow)
+	}
+	if len(unknown.ids) > 0 {
+		query(batch, &results[3], scanID, sqlSettleUnknown, unknown.ids, unknown.tokens, unknown.refs, unknown.at, unknown.narrow)
+	}
+	if len(back.ids) > 0 {
+		query(batch, &results[4], scanID, sqlSettleBack, back.ids, back.tokens)
+	}
+	if err := p.send(ctx, batch); err != nil {
+		return nil, err
+	}
+	changed := make(map[OutboxID]bool, len(settlements))
+	for _, ids := range results {
+		for _, id := range ids {
+			changed[id] = true
+		}
+	}
+	return changed, nil
+}
+
+// keepNoCompleted are the destinations whose rows are removed as they complete.
+func keepNoCompleted() []string {
+	names := []string{}
+	for _, p := range policies {
+		if p.keepCompleted == 0 {
+			names = append(names, string(p.destination))
+		}
+	}
+	return names
+}
+
+func (p *postgres) states(ctx context.Context, ids []OutboxID) (map[OutboxID]rowState, error) {
+	type found struct {
+		id uuid.UUID
+		rowState
+	}
+	rows, err := one(ctx, p, func(row pgx.CollectableRow) (f found, err error) {
+		err = row.Scan(&f.id, (*string)(&f.destination), (*string)(&f.status), &f.token, &f.held)
+		return f, err
+	}, sqlExplain, texts(ids))
+	if err != nil {
+		return nil, err
+	}
+	states := make(map[OutboxID]rowState, len(rows))
+	for _, f := range rows {
+		states[OutboxID(f.id)] = f.rowState
+	}
+	return states, nil
+}
+
+func (p *postgres) extendClaims(ctx context.Context, claims []Claim, at time.Time) (map[OutboxID]bool, error) {
+	ids, tokens := fences(claims)
+	extended, err := one(ctx, p, scanID, sqlExtendClaims, ids, tokens, nullTime(at))
+	return set(extended), err
+}
+
+func (p *postgres) releaseExpired(ctx context.Context, limit int, at time.Time) ([]OutboxID, error) {
+	n := len(policies)
+	names, leases, idempotent := make([]string, n), make([]*int64, n), make([]bool, n)
+	attempts, questions := make([]*int32, n), make([]*int64, n)
+	for i, policy := range policies {
+		names[i], leases[i], idempotent[i] = string(policy.destination), microseconds(policy.lease), policy.idempotent
+		questions[i] = microseconds(policy.firstQuestion)
+		if policy.maxAttempts > 0 {
+			most := int32(policy.maxAttempts)
+			attempts[i] = &most
+		}
+	}
+	return one(ctx, p, scanID, sqlReleaseExpired, names, leases, idempotent, attempts, questions, limit, nullTime(at))
+}
+
+func (p *postgres) expireDue(ctx context.Context, limit int, at time.Time) ([]OutboxID, error) {
+	var names []string
+	for _, policy := range policies {
+		names = append(names, string(policy.destination))
+	}
+	return one(ctx, p, scanID, sqlExpireDue, names, limit, nullTime(at))
+}
+
+func (p *postgres) cancel(ctx context.Context, id OutboxID, reason string) (bool, error) {
+	ids, err := one(ctx, p, scanID, sqlCancel, id.String(), reason)
+	return len(ids) > 0, err
+}
+
+func (p *postgres) requeue(ctx context.Context, ids []OutboxID, reason string) ([]OutboxID, error) {
+	return one(ctx, p, scanID, sqlRequeue, texts(ids), reason)
+}
+
+func (p *postgres) purge(ctx context.Context, start OutboxID, limit int, at time.Time) ([]OutboxID, error) {
+	n := len(policies)
+	names, completed, failed := make([]string, n), make([]*int64, n), make([]*int64, n)
+	for i, policy := range policies {
+		names[i] = string(policy.destination)
+		completed[i], failed[i] = microseconds(policy.keepCompleted), microseconds(policy.keepFailed)
+	}
+	return one(ctx, p, scanID, sqlPurge, names, completed, failed,
+		keepCompletedDefault.Microseconds(), keepFailedDefault.Microseconds(), limit, start.String(), nullTime(at))
+}
+
+func (p *postgres) get(ctx context.Context, id OutboxID) ([]Record, error) {
+	return one(ctx, p, scanRecord, sqlGet, id.String())
+}
+
+func (p *postgres) listForCommand(ctx context.Context, id CommandID) ([]Record, error) {
+	return one(ctx, p, scanRecord, sqlListForCommand, Command{id: id}.args()[0])
+}
+
+func (p *postgres) stats(ctx context.Context) ([]statsRow, error) {
+	return one(ctx, p, func(row pgx.CollectableRow) (s statsRow, err error) {
+		var oldest string
+		if err = row.Scan((*string)(&s.destination), &s.kind, (*string)(&s.status), &s.rows, &s.due, &oldest); err != nil {
+			return s, err
+		}
+		s.oldest, err = ParseOutboxID(oldest)
+		return s, err
+	}, sqlStats)
+}
+
+func (p *postgres) checkRows(ctx context.Context) (RowCheck, error) {
+	checks, err := one(ctx, p, func(row pgx.CollectableRow) (c RowCheck, err error) {
+		err = row.Scan(&c.Both, &c.Neither, &c.Orphans)
+		return c, err
+	}, sqlCheckRows)
+	if err != nil {
+		return RowCheck{}, err
+	}
+	return checks[0], nil
+}
