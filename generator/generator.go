@@ -4,7 +4,6 @@ package generator
 import (
 	"context"
 	"fmt"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -26,8 +25,8 @@ type Options struct {
 	DryRun bool   // plan everything and write nothing
 }
 
-// Result is what a run has done, or with DryRun would do. Its paths begin with
-// the directory of Options.Spec.
+// Result is what a run has done, or with DryRun would do. Its paths are relative
+// to the working directory, or absolute where Options.Spec is.
 type Result struct {
 	Changes []Change
 	Strays  []string      // generated files in the package's directory that no specification owns
@@ -66,6 +65,11 @@ func Generate(ctx context.Context, o Options) (*Result, schema.Diagnostics) {
 	in.migrationsDir = place.Shown(in.model.Migrations.Dir)
 	in.migrations, faults = readMigrations(place, in)
 	wanted, refused := render(in)
+	if len(wanted.Files) == 0 {
+		return nil, refused
+	}
+	// What is in the way of one file says nothing about the others: all of it is
+	// reported together.
 	faults = append(faults, refused...)
 	plan, refused := place.Plan(wanted)
 	faults = append(faults, refused...)
@@ -94,9 +98,9 @@ type inputs struct {
 
 // load reads a specification and resolves it.
 func load(file string) (in inputs, faults schema.Diagnostics) {
-	source, err := os.ReadFile(file)
-	if err != nil {
-		return in, schema.Diagnostics{{Code: tree.CodeUnreadable, Pos: schema.Pos{File: file}, Message: err.Error()}}
+	source, faults := tree.ReadFile(file)
+	if len(faults) > 0 {
+		return in, faults
 	}
 	if in.spec, faults = schema.Decode(file, source); len(faults) > 0 {
 		return in, faults
@@ -105,6 +109,7 @@ func load(file string) (in inputs, faults schema.Diagnostics) {
 	return in, faults
 }
 
+// readLock returns nil when there is no lock.
 func readLock(place *tree.Place) (*contract.Lock, schema.Diagnostics) {
 	text, faults := place.Read(contract.FileName)
 	if len(faults) > 0 || text == nil {
@@ -133,17 +138,22 @@ func readMigrations(place *tree.Place, in inputs) ([]migration.File, schema.Diag
 	return files, nil
 }
 
-// render makes every byte that belongs on the disk.
+// render makes every byte that belongs on the disk, and says where. It is a
+// function of in alone. Faults are those of the migrations; without any files
+// they are outboxgen's own.
 func render(in inputs) (tree.Wanted, schema.Diagnostics) {
 	m, next := in.model, contract.Describe(in.model)
+	emitted, up, down, err := emitAll(m)
+	if err != nil {
+		return tree.Wanted{}, schema.Diagnostics{{
+			Code: CodeBug, Pos: schema.Pos{File: in.spec.File},
+			Message: fmt.Sprintf("outboxgen failed at a specification that it had accepted: %v", err),
+		}}
+	}
+
 	wanted := tree.Wanted{Dir: m.Out}
 	if in.lock != nil {
 		wanted.Owned = in.lock.Files
-	}
-
-	emitted, err := emit.Files(m)
-	if err != nil {
-		return wanted, bug(in.spec, err)
 	}
 	for _, f := range emitted {
 		name := path.Join(m.Out, f.Path)
@@ -152,24 +162,28 @@ func render(in inputs) (tree.Wanted, schema.Diagnostics) {
 	}
 	slices.Sort(next.Files)
 
-	up, err := emit.TablesUp(m)
-	if err != nil {
-		return wanted, bug(in.spec, err)
-	}
-	down, err := emit.TablesDown(m)
-	if err != nil {
-		return wanted, bug(in.spec, err)
-	}
-	plan, faults := migration.Next(migration.Input{
+	migrations, faults := migration.Next(migration.Input{
 		Dir: in.migrationsDir, Format: m.Migrations.Format, Tables: next.Tables,
 		Up: up, Down: down, Lock: in.lock, Present: in.migrations,
 	})
-	for _, f := range plan.Files {
+	for _, f := range migrations.Files {
 		wanted.Files = append(wanted.Files, tree.File{Path: path.Join(m.Migrations.Dir, f.Name), Content: f.Content, New: true})
 	}
-	next.Migrations = plan.Chain
+	next.Migrations = migrations.Chain
 	wanted.Last = tree.File{Path: contract.FileName, Content: next.Bytes()}
 	return wanted, faults
+}
+
+// emitAll returns the package, and the SQL that makes and drops its tables.
+func emitAll(m *model.Model) (files []emit.File, up, down string, err error) {
+	if files, err = emit.Files(m); err != nil {
+		return nil, "", "", err
+	}
+	if up, err = emit.TablesUp(m); err != nil {
+		return nil, "", "", err
+	}
+	down, err = emit.TablesDown(m)
+	return files, up, down, err
 }
 
 func newResult(place *tree.Place, plan *tree.Plan, missing []Requirement) *Result {
@@ -181,12 +195,6 @@ func newResult(place *tree.Place, plan *tree.Plan, missing []Requirement) *Resul
 		result.Strays = append(result.Strays, place.Shown(name))
 	}
 	return result
-}
-
-func bug(spec *schema.Spec, err error) schema.Diagnostics {
-	return schema.Diagnostics{{
-		Code: CodeBug, Pos: schema.Pos{File: spec.File}, Message: fmt.Sprintf("outboxgen failed at a specification that it had accepted: %v", err),
-	}}
 }
 
 // unique sorts faults and drops repetitions: one link is in the way of every

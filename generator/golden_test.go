@@ -1,4 +1,4 @@
-package generator
+package generator_test
 
 import (
 	"flag"
@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/outboxgen/outboxgen/generator"
 )
 
 var update = flag.Bool("update", false, "record what is generated instead of comparing it")
@@ -30,21 +32,23 @@ func themes(t *testing.T) []string {
 	return names
 }
 
-// generated is every file that a specification without a lock gives, by its
-// path relative to the specification.
+// generated is every file that a specification gives in a module of its own, by
+// its path relative to the specification.
 func generated(t *testing.T, spec string) map[string]string {
 	t.Helper()
-	in, faults := load(spec)
-	if faults.HasErrors() {
-		t.Fatalf("the specification has faults:\n%s", faults)
+	source, err := os.ReadFile(spec)
+	if err != nil {
+		t.Fatal(err)
 	}
-	wanted, faults := render(in)
-	if faults.HasErrors() {
+	dir := t.TempDir()
+	given := map[string]string{"go.mod": "module example.com/golden\n\ngo 1.24\n", "outbox.yaml": string(source)}
+	write(t, dir, given)
+	if _, faults := generator.Generate(t.Context(), generator.Options{Spec: filepath.Join(dir, "outbox.yaml")}); faults.HasErrors() {
 		t.Fatalf("unexpected faults:\n%s", faults)
 	}
-	files := map[string]string{wanted.Last.Path: string(wanted.Last.Content)}
-	for _, file := range wanted.Files {
-		files[file.Path] = string(file.Content)
+	files := read(t, dir)
+	for name := range given {
+		delete(files, name)
 	}
 	return files
 }
@@ -54,10 +58,16 @@ func TestGolden(t *testing.T) {
 		t.Run(theme, func(t *testing.T) {
 			dir := filepath.Join(goldenDir, theme)
 			got := generated(t, filepath.Join(dir, "outbox.yaml"))
-			if *update {
-				record(t, dir, got)
-			}
 			want := recorded(t, dir)
+			if *update {
+				for name := range want {
+					if err := os.Remove(filepath.Join(dir, name)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				write(t, dir, got)
+				return
+			}
 			for name, content := range got {
 				if recorded, ok := want[name]; !ok {
 					t.Errorf("%s is not recorded", name)
@@ -77,12 +87,21 @@ func TestGolden(t *testing.T) {
 // recorded is every file of a theme but its specification.
 func recorded(t *testing.T, dir string) map[string]string {
 	t.Helper()
+	files := read(t, dir)
+	delete(files, "outbox.yaml")
+	return files
+}
+
+// read is every file below a directory, by its slash-separated path.
+func read(t *testing.T, dir string) map[string]string {
+	t.Helper()
 	files := map[string]string{}
-	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || name == "outbox.yaml" {
+	root := os.DirFS(dir)
+	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
 			return err
 		}
-		content, err := os.ReadFile(filepath.Join(dir, name))
+		content, err := fs.ReadFile(root, name)
 		files[name] = string(content)
 		return err
 	})
@@ -92,14 +111,8 @@ func recorded(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// record replaces what is recorded of a theme.
-func record(t *testing.T, dir string, files map[string]string) {
+func write(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
-	for name := range recorded(t, dir) {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
 	for name, content := range files {
 		file := filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {

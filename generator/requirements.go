@@ -12,18 +12,18 @@ import (
 	"github.com/outboxgen/outboxgen/schema"
 )
 
-// Requirement is a module and the lowest version of it that emitted packages
-// are tested with.
+// Requirement is a module that an emitted package imports.
 type Requirement struct {
 	Module  string
-	Version string
+	Package string // the package of it that go get has to name, so that what it needs in turn is there too
+	Version string // the lowest that emitted packages are tested with
 }
 
 // requirements are the modules that emitted packages may import, by path.
 var requirements = []Requirement{
-	{Module: "github.com/google/uuid", Version: "v1.6.0"},
-	{Module: "github.com/jackc/pgx/v5", Version: "v5.7.6"},
-	{Module: "github.com/shopspring/decimal", Version: "v1.4.0"},
+	{Module: "github.com/google/uuid", Package: "github.com/google/uuid", Version: "v1.6.0"},
+	{Module: "github.com/jackc/pgx/v5", Package: "github.com/jackc/pgx/v5/pgxpool", Version: "v5.7.6"},
+	{Module: "github.com/shopspring/decimal", Package: "github.com/shopspring/decimal", Version: "v1.4.0"},
 }
 
 // missingRequirements are the modules that wanted's Go files import and that

@@ -125,6 +125,9 @@ func (d *decoder) pattern(n *node) Text {
 // floatNumber is fraction with an exponent.
 var floatNumber = regexp.MustCompile(`^[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
 
+// maxDigits keeps bounds to what can be compared at once.
+const maxDigits = 1000
+
 // bound reads a bound of a number of type t into its canonical decimal form.
 func (d *decoder) bound(n *node, t ScalarType) Text {
 	if n == nil {
@@ -132,6 +135,10 @@ func (d *decoder) bound(n *node, t ScalarType) Text {
 	}
 	if n.kind != number && n.kind != text {
 		d.wrongKind(n, "a number")
+		return Text{}
+	}
+	if len(n.value) > maxDigits {
+		d.fault(CodeRange, n.pos, "%s has %d digits; at most %d are possible", n.label, len(n.value), maxDigits)
 		return Text{}
 	}
 	canonical, ok := "", false

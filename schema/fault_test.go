@@ -295,6 +295,7 @@ var faults = []faultCase{
 	{"an infinite bound", fields("a: {type: float64, max: ▶.inf}"), "OBX1204 max must be a number of type float64, found the number .inf"},
 	{"a fraction for a bound of a whole number", fields("a: {type: bigint, max: ▶1.5}"), "OBX1204 max must be a number of type bigint, found the number 1.5"},
 	{"an exponent for a decimal", fields("a: {type: decimal, max: ▶1e3}"), "OBX1204 max must be a number of type decimal, found the number 1e3"},
+	{"a bound of a thousand digits and one", fields("a: {type: bigint, max: ▶" + strings.Repeat("9", 1001) + "}"), "OBX1204 max has 1001 digits; at most 1000 are possible"},
 	{"a boolean for a bound", fields("a: {type: int32, max: ▶true}"), "OBX1104 max must be a number, found the boolean true"},
 	{"min above max", fields("a: {type: decimal, min: ▶2.10, max: ▷2.09}"), "OBX1305 min 2.1 is above max 2.09: no value meets both\nand: max stands here"},
 	{"min above max beyond 64 bits", fields("a: {type: bigint, min: ▶18446744073709551617, max: ▷18446744073709551616}"), "OBX1305 min 18446744073709551617 is above max 18446744073709551616: no value meets both\nand: max stands here"},

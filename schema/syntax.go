@@ -175,6 +175,9 @@ type flowScanner struct {
 	column int  // that block texts stand deeper than: of the key, or of the last dash
 	keyed  bool // the line has a word behind its dashes
 	start  bool // a value may begin here
+
+	lineStart int // of the line that searched lies in
+	searched  int // up to where line breaks were looked for
 }
 
 // scanFlow finds the first thing that cannot stand within brackets, a bracket
@@ -305,7 +308,11 @@ func (s *flowScanner) next() (syntaxFault, bool) {
 }
 
 func (s *flowScanner) setColumn() {
-	s.column = s.at - strings.LastIndexByte(s.text[:s.at], '\n') - 1
+	if i := strings.LastIndexByte(s.text[s.searched:s.at], '\n'); i >= 0 {
+		s.lineStart = s.searched + i + 1
+	}
+	s.searched = s.at
+	s.column = s.at - s.lineStart
 }
 
 // blankAt tells whether a word has ended before offset.

@@ -19,7 +19,9 @@ func newGenerate() *cobra.Command {
 		Short: "Writes the package and its migrations, as far as they have changed",
 		Long: "generate writes what the specification asks for and is not there yet, and removes\n" +
 			"what it once asked for, with one line for each file. Files that it did not write are\n" +
-			"left alone: when one is in the way, nothing at all is written.",
+			"left alone: when one is in the way, nothing at all is written.\n\n" +
+			"A migration takes the number behind the highest in its directory, written as wide as\n" +
+			"that one, and is never changed again.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			result, err := generate(cmd, spec, dryRun)
@@ -119,7 +121,7 @@ func stray(name string) string {
 func getArguments(missing []generator.Requirement) string {
 	var arguments []string
 	for _, r := range missing {
-		arguments = append(arguments, r.Module+"@"+r.Version)
+		arguments = append(arguments, r.Package+"@"+r.Version)
 	}
 	return strings.Join(arguments, " ")
 }

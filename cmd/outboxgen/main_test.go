@@ -40,7 +40,8 @@ func TestScripts(t *testing.T) {
 			env.Setenv("GOCACHE", strings.TrimSpace(build))
 			env.Setenv("GOMODCACHE", strings.TrimSpace(modules))
 			env.Setenv("GOPROXY", "off")
-			env.Setenv("GOFLAGS", "-mod=mod")
+			env.Setenv("GOSUMDB", "off")
+			env.Setenv("GOFLAGS", "")
 			env.Setenv("GOTOOLCHAIN", "local")
 			env.Setenv("GOWORK", "off")
 			return nil

@@ -16,9 +16,21 @@ import (
 // codecs.
 func Payloads(m *model.Model) ([]byte, error) {
 	e := newPayloadEmitter(m)
-	e.types(m)
+	for _, p := range m.Payloads {
+		e.payload(p)
+	}
+	for _, t := range m.Types {
+		if t.Enum {
+			e.enum(t)
+		} else {
+			e.object(t)
+		}
+	}
 	e.codecs(m.Payloads)
-	return e.source()
+	if e.err != nil {
+		return nil, e.err
+	}
+	return source(e.file)
 }
 
 type payloadEmitter struct {
@@ -41,26 +53,6 @@ func newPayloadEmitter(m *model.Model) *payloadEmitter {
 		return cyclic[leaf(r).Named] || len(e.rules(r)) > 0
 	})
 	return e
-}
-
-func (e *payloadEmitter) types(m *model.Model) {
-	for _, p := range m.Payloads {
-		e.payload(p)
-	}
-	for _, t := range m.Types {
-		if t.Enum {
-			e.enum(t)
-		} else {
-			e.object(t)
-		}
-	}
-}
-
-func (e *payloadEmitter) source() ([]byte, error) {
-	if e.err != nil {
-		return nil, e.err
-	}
-	return source(e.file)
 }
 
 // structure is what payloads and objects have in common.

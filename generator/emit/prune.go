@@ -168,6 +168,9 @@ func (p *pruner) cut(source []byte, file *ast.File) ([]byte, error) {
 		}
 		left.Write(source[at:p.positions.Position(start).Offset])
 		at = p.positions.Position(end).Offset
+		if bytes.HasPrefix(source[at:], []byte("\n")) {
+			at++
+		}
 	}
 	for _, declaration := range file.Decls {
 		switch declaration := declaration.(type) {

@@ -114,7 +114,8 @@ func (p *planner) first() Plan {
 	for _, f := range p.Present {
 		if _, ok := p.ours[f.Name]; ok {
 			p.fault(contract.CodeNoLock, f.Name,
-				"restore "+contract.FileName+" from version control; if the migrations are another specification's, give this one a migrations.dir of its own",
+				"restore "+contract.FileName+" from version control; where no database has run the migrations, remove them instead; "+
+					"if they are another specification's, give this one a migrations.dir of its own",
 				"there are migrations of these tables, but no %s that tells what they have made", contract.FileName)
 		}
 	}

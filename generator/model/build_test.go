@@ -45,41 +45,41 @@ func TestFaultsOfNames(t *testing.T) {
 			"two payloads give one name",
 			"payloads:\n  order.placed: {fields: {}}\n  order_placed: {fields: {}}" + sends("order.placed, order_placed"),
 			`outbox.yaml:6:3: error OBX2002: payload "order_placed" gives the Go name OrderPlaced, which payload "order.placed" gives too
-    outbox.yaml:5:3: payload "order.placed" is here
-    hint: set go_name, such as go_name: OrderPlacedMessage`,
+    hint: set go_name, such as go_name: OrderPlacedMessage
+    outbox.yaml:5:3: payload "order.placed" is here`,
 		},
 		{
 			"a proposal is free itself",
 			"payloads:\n  order.placed: {fields: {}}\n  order_placed: {fields: {}}\n  order_placed_message: {fields: {}}" +
 				sends("order.placed, order_placed, order_placed_message"),
 			`outbox.yaml:6:3: error OBX2002: payload "order_placed" gives the Go name OrderPlaced, which payload "order.placed" gives too
-    outbox.yaml:5:3: payload "order.placed" is here
-    hint: set go_name, such as go_name: MessageOrderPlaced`,
+    hint: set go_name, such as go_name: MessageOrderPlaced
+    outbox.yaml:5:3: payload "order.placed" is here`,
 		},
 		{
 			"two faults get two proposals",
 			"payloads:\n  order.placed: {fields: {}}\n  order_placed: {fields: {}}\n  orderPlaced: {fields: {}}" +
 				sends("order.placed, order_placed, orderPlaced"),
 			`outbox.yaml:6:3: error OBX2002: payload "order_placed" gives the Go name OrderPlaced, which payload "order.placed" gives too
-    outbox.yaml:5:3: payload "order.placed" is here
     hint: set go_name, such as go_name: OrderPlacedMessage
-outbox.yaml:7:3: error OBX2002: payload "orderPlaced" gives the Go name OrderPlaced, which payload "order.placed" gives too
     outbox.yaml:5:3: payload "order.placed" is here
-    hint: set go_name, such as go_name: MessageOrderPlaced`,
+outbox.yaml:7:3: error OBX2002: payload "orderPlaced" gives the Go name OrderPlaced, which payload "order.placed" gives too
+    hint: set go_name, such as go_name: MessageOrderPlaced
+    outbox.yaml:5:3: payload "order.placed" is here`,
 		},
 		{
 			"a clash is shown at the go_name that makes it",
 			"payloads:\n  a: {fields: {}}\n  b: {go_name: A, fields: {}}" + sends("a, b"),
 			`outbox.yaml:6:16: error OBX2002: payload "b" gives the Go name A, which payload "a" gives too
-    outbox.yaml:5:3: payload "a" is here
-    hint: set go_name, such as go_name: AMessage`,
+    hint: set go_name, such as go_name: AMessage
+    outbox.yaml:5:3: payload "a" is here`,
 		},
 		{
 			"a type and a payload give one name",
 			"payloads:\n  money: {fields: {amount: money}}\ntypes:\n  money: {fields: {}}" + sends("money"),
 			`outbox.yaml:7:3: error OBX2002: type "money" gives the Go name Money, which payload "money" gives too
-    outbox.yaml:5:3: payload "money" is here
-    hint: set go_name, such as go_name: MoneyType`,
+    hint: set go_name, such as go_name: MoneyType
+    outbox.yaml:5:3: payload "money" is here`,
 		},
 		{
 			"a payload called as the package's own store",
@@ -109,15 +109,15 @@ outbox.yaml:7:3: error OBX2002: payload "orderPlaced" gives the Go name OrderPla
 			"a payload called as an earlier version of another",
 			"payloads:\n  order_v1: {fields: {}}\n  order: {fields: {}}" + sends("order, order_v1"),
 			`outbox.yaml:5:3: error OBX2003: payload "order_v1" gives the Go name OrderV1, which is kept for an earlier version of payload "order"
-    outbox.yaml:6:3: payload "order" is here
-    hint: set go_name, such as go_name: OrderV1Message`,
+    hint: set go_name, such as go_name: OrderV1Message
+    outbox.yaml:6:3: payload "order" is here`,
 		},
 		{
 			"a payload called as the handler of a destination",
 			"payloads: {mailer_handler: {fields: {}}}" + sends("mailer_handler"),
 			`outbox.yaml:6:3: error OBX2002: destination "mailer" gives the Go name MailerHandler, which payload "mailer_handler" gives too
-    outbox.yaml:4:12: payload "mailer_handler" is here
-    hint: set go_name, such as go_name: MailerTarget`,
+    hint: set go_name, such as go_name: MailerTarget
+    outbox.yaml:4:12: payload "mailer_handler" is here`,
 		},
 		{
 			"a destination whose constant is the package's own",
@@ -130,8 +130,8 @@ outbox.yaml:7:3: error OBX2002: payload "orderPlaced" gives the Go name OrderPla
 			"payloads: {a: {fields: {}}}\ndestinations:\n" +
 				"  x: {accepts: [a], idempotent: true, go_name: SMSGate}\n  y: {accepts: [a], idempotent: true, go_name: SmsGate}\n",
 			`outbox.yaml:7:48: error OBX2002: destination "y" gives the Go name smsGatePolicy, which destination "x" gives too
-    outbox.yaml:6:48: destination "x" is here
-    hint: set go_name, such as go_name: SmsGateTarget`,
+    hint: set go_name, such as go_name: SmsGateTarget
+    outbox.yaml:6:48: destination "x" is here`,
 		},
 		{
 			"values of an enum that give no identifier",
@@ -155,15 +155,15 @@ outbox.yaml:5:35: error OBX2001: value "" gives no Go identifier
 			"two values of an enum give one name",
 			"types:\n  state: {enum: [in_use, inUse]}\npayloads: {a: {fields: {s: state}}}" + sends("a"),
 			`outbox.yaml:5:26: error OBX2002: value "inUse" gives the Go name StateInUse, which value "in_use" gives too
-    outbox.yaml:5:18: value "in_use" is here
-    hint: write it as {value: "inUse", go_name: InUseValue}`,
+    hint: write it as {value: "inUse", go_name: InUseValue}
+    outbox.yaml:5:18: value "in_use" is here`,
 		},
 		{
 			"values of two enums give one name",
 			"types:\n  level: {enum: ['11']}\n  level1: {enum: ['1']}\npayloads: {a: {fields: {x: level, y: level1}}}" + sends("a"),
 			`outbox.yaml:6:19: error OBX2002: value "1" gives the Go name Level11, which value "11" gives too
-    outbox.yaml:5:18: value "11" is here
-    hint: write it as {value: "1", go_name: 1Value}`,
+    hint: write it as {value: "1", go_name: 1Value}
+    outbox.yaml:5:18: value "11" is here`,
 		},
 		{
 			"an enum called as the package's own is one fault, not one for each value",
@@ -185,8 +185,8 @@ outbox.yaml:9:7: error OBX2004: field "log_value" gives the Go name LogValue, wh
 			"two fields give one name",
 			"types:\n  line:\n    fields:\n      unit_price: int64\n      unitPrice: int64\npayloads: {a: {fields: {line: line}}}" + sends("a"),
 			`outbox.yaml:8:7: error OBX2002: field "unitPrice" gives the Go name UnitPrice, which field "unit_price" gives too
-    outbox.yaml:7:7: field "unit_price" is here
-    hint: set go_name, such as go_name: UnitPriceValue`,
+    hint: set go_name, such as go_name: UnitPriceValue
+    outbox.yaml:7:7: field "unit_price" is here`,
 		},
 		{
 			"a column that gives no identifier",
@@ -200,8 +200,8 @@ outbox.yaml:4:45: error OBX2001: column "1st" gives no Go identifier
 			"two columns give one name",
 			"store: {columns: {tenant_id: {type: uuid}, tenantID: {type: uuid}}}\npayloads: {a: {fields: {}}}" + sends("a"),
 			`outbox.yaml:4:44: error OBX2002: column "tenantID" gives the Go name TenantID, which column "tenant_id" gives too
-    outbox.yaml:4:19: column "tenant_id" is here
-    hint: set go_name, such as go_name: TenantIDColumn`,
+    hint: set go_name, such as go_name: TenantIDColumn
+    outbox.yaml:4:19: column "tenant_id" is here`,
 		},
 		{
 			"an initialism to remove that is not there",

@@ -82,6 +82,32 @@ func TestUnexportedNames(t *testing.T) {
 	}
 }
 
+func TestProposalsForNamesWithoutIdentifier(t *testing.T) {
+	tests := []struct {
+		behaviour string
+		name      string
+		want      string
+	}{
+		{"symbol at the end is spelled", "A+", "APlus"},
+		{"separator at the end is a sign", "A-", "AMinus"},
+		{"separator in front is a sign", "-1", "Minus1"},
+		{"symbols alone", "<=", "LessEqual"},
+		{"space separates", "in progress", "InProgress"},
+		{"slash within separates", "text/plain", "TextPlain"},
+		{"initialisms are kept", "user id", "UserID"},
+		{"nothing", "", "Empty"},
+		{"unknown symbols are left out", "5 €", "5"},
+		{"unknown symbols alone", "€", ""},
+	}
+	for _, test := range tests {
+		t.Run(test.behaviour, func(t *testing.T) {
+			if got := newNamer().spelled(test.name); got != test.want {
+				t.Errorf("spelled(%q) = %q, want %q", test.name, got, test.want)
+			}
+		})
+	}
+}
+
 func TestInitialismsOfTheSpecification(t *testing.T) {
 	tests := []struct {
 		behaviour   string

@@ -42,9 +42,9 @@ const (
 type Place struct {
 	GoMod []byte // the module's go.mod
 
-	shown string // the directory as the caller names it
-	dir   string // absolute
-	root  string // of the module; absolute
+	base string // what shown paths are relative to; "" = they are absolute
+	dir  string // absolute
+	root string // of the module; absolute
 }
 
 // Open finds the module that dir lies in.
@@ -53,10 +53,17 @@ func Open(dir string) (*Place, schema.Diagnostics) {
 	if err != nil {
 		return nil, fault(CodeUnreadable, dir, err.Error())
 	}
+	place := &Place{dir: abs}
+	if !filepath.IsAbs(dir) {
+		if place.base, err = os.Getwd(); err != nil {
+			return nil, fault(CodeUnreadable, dir, err.Error())
+		}
+	}
 	for root := abs; ; root = filepath.Dir(root) {
 		goMod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 		if err == nil {
-			return &Place{GoMod: goMod, shown: dir, dir: abs, root: root}, nil
+			place.GoMod, place.root = goMod, root
+			return place, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, fault(CodeUnreadable, filepath.Join(root, "go.mod"), reason(err))
@@ -86,13 +93,27 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// GoModFile is the path of the module's go.mod.
-func (p *Place) GoModFile() string { return filepath.Join(p.root, "go.mod") }
-
-// Shown is a path as the caller of Open would write it.
-func (p *Place) Shown(name string) string {
-	return filepath.Join(p.shown, filepath.FromSlash(name))
+// ReadFile returns the content of a file that the user has named; links are
+// followed.
+func ReadFile(name string) ([]byte, schema.Diagnostics) {
+	content, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fault(CodeUnreadable, name, reason(err))
+	}
+	return content, nil
 }
+
+// Shown is a path for people: relative to the working directory, unless the
+// path that Open was given was not.
+func (p *Place) Shown(name string) string {
+	if p.base == "" {
+		return p.abs(name)
+	}
+	return filepath.FromSlash(relative(p.base, p.abs(name)))
+}
+
+// GoModFile is the module's go.mod, for people.
+func (p *Place) GoModFile() string { return p.Shown(relative(p.dir, filepath.Join(p.root, "go.mod"))) }
 
 // FromRoot is a path relative to the root of the module, with slashes.
 func (p *Place) FromRoot(name string) string { return relative(p.root, p.abs(name)) }

@@ -29,7 +29,7 @@ var (
 type MessageError struct {
 	Index       int         // of the message in the call, from 0
 	Destination Destination // that the message is addressed to
-	ExistingID  OutboxID    // of the row that has the key, with ErrKeyReused
+	ExistingID  OutboxID    // of the row that has the key, with ErrKeyReused; zero = an earlier message of the call had it
 	Err         error
 }
 

@@ -182,6 +182,9 @@ func (p *postgres) enqueue(ctx context.Context, command Command, rows []newRow) 
 		}
 		if reused >= 0 {
 			places[reused] = found[reused]
+			if slices.Contains(inserted, places[reused].id) {
+				places[reused].id = OutboxID{} // a row that is taken back
+			}
 			_, err := one(ctx, p, scanID, sqlEnqueueUndo, texts(inserted))
 			return places, err
 		}

@@ -19,6 +19,7 @@ const DestinationArchive Destination = "archive"
 //   - [GivenName]
 //   - [Scalars]
 //   - [Secrets]
+//   - [Superseded]
 type ArchivePayload interface {
 	Payload
 	toArchive() Message
@@ -68,6 +69,10 @@ func (p Secrets) toArchive() Message {
 	return Message{destination: DestinationArchive, payload: p}
 }
 
+func (p Superseded) toArchive() Message {
+	return Message{destination: DestinationArchive, payload: p}
+}
+
 // archivePolicy is what the store must know of archive.
 var archivePolicy = policy{
 	destination: DestinationArchive,
@@ -81,6 +86,7 @@ var archivePolicy = policy{
 		"archive/renamed@1",
 		"archive/scalars@1",
 		"archive/secrets@1",
+		"archive/superseded@1",
 	},
 	idempotent:    true,
 	lease:         90 * time.Second,

@@ -490,8 +490,6 @@ func (Quoted) payloadType() string   { return "quoted" }
 func (Quoted) payloadVersion() int32 { return 1 }
 
 // Names that are given.
-//
-// Deprecated: Use scalars.
 type GivenName struct {
 	// Deprecated: Use new.
 	Former string
@@ -672,6 +670,32 @@ func (p Secrets) LogValue() slog.Value { return slog.StringValue(p.String()) }
 func (Secrets) payloadType() string   { return "secrets" }
 func (Secrets) payloadVersion() int32 { return 1 }
 
+// Superseded is the payload superseded.
+//
+// Deprecated: Use renamed.
+type Superseded struct{}
+
+// Validate reports every rule that the payload breaks, as a [*ValidationError].
+func (p Superseded) Validate() error { return nil }
+
+// MarshalJSON writes the payload as it is stored.
+func (p Superseded) MarshalJSON() ([]byte, error) { return marshal(p.encode) }
+
+func (p Superseded) encode(w *jsonWriter) {
+	w.open('{')
+	w.close('}')
+}
+
+// UnmarshalJSON reads what MarshalJSON writes. After an error nothing has changed.
+func (p *Superseded) UnmarshalJSON(data []byte) error { return unmarshal(data, p) }
+
+func (p *Superseded) decode(v jsonValue) {
+	v.object()
+}
+
+func (Superseded) payloadType() string   { return "superseded" }
+func (Superseded) payloadVersion() int32 { return 1 }
+
 // What a thing looks like.
 type Colour string
 
@@ -803,13 +827,14 @@ func (t *Tree) decode(v jsonValue) {
 
 // codecs read what is stored, by its type and version.
 var codecs = map[codecKey]func([]byte) (Payload, error){
-	{"checked", 1}:   readPayload[Checked],
-	{"lists", 1}:     readPayload[Lists],
-	{"maps", 1}:      readPayload[Maps],
-	{"nested", 1}:    readPayload[Nested],
-	{"optionals", 1}: readPayload[Optionals],
-	{"quoted", 1}:    readPayload[Quoted],
-	{"renamed", 1}:   readPayload[GivenName],
-	{"scalars", 1}:   readPayload[Scalars],
-	{"secrets", 1}:   readPayload[Secrets],
+	{"checked", 1}:    readPayload[Checked],
+	{"lists", 1}:      readPayload[Lists],
+	{"maps", 1}:       readPayload[Maps],
+	{"nested", 1}:     readPayload[Nested],
+	{"optionals", 1}:  readPayload[Optionals],
+	{"quoted", 1}:     readPayload[Quoted],
+	{"renamed", 1}:    readPayload[GivenName],
+	{"scalars", 1}:    readPayload[Scalars],
+	{"secrets", 1}:    readPayload[Secrets],
+	{"superseded", 1}: readPayload[Superseded],
 }
