@@ -11,9 +11,12 @@ import (
 	"github.com/outboxgen/outboxgen/templates"
 )
 
-// fixedParams is the number of parameters of the enqueue statement before the
+// The numbers of parameters of the enqueue and the list statement before the
 // user's columns.
-const fixedParams = 14
+const (
+	enqueueParams = 14
+	listParams    = 13
+)
 
 // sqlNames is what the templates of SQL see of a model: names, quoted and
 // qualified, and no text of the user's that is not quoted.
@@ -35,6 +38,8 @@ type sqlColumn struct {
 	IndexName string // quoted
 	Param     int    // in the enqueue statement
 	Value     string // what the enqueue statement inserts
+
+	FilterParam int // in the list statement
 }
 
 // Name is the quoted name of an index or a constraint: it stands in the schema
@@ -59,7 +64,7 @@ func newSQLNames(m *model.Model) sqlNames {
 		column := sqlColumn{
 			Name: quoteIdent(c.Name), Word: oneLine(c.Name), Type: string(c.Type), Optional: c.Optional, Index: c.Index,
 			IndexName: quoteIdent(m.Store.Table + "_message_" + c.Name + "_idx"),
-			Param:     fixedParams + 1 + i,
+			Param:     enqueueParams + 1 + i, FilterParam: listParams + 1 + i,
 		}
 		column.Value = fmt.Sprintf("$%d::%s", column.Param, column.Type)
 		if c.HasDefault {

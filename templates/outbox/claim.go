@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -29,6 +30,11 @@ type ClaimRequest struct {
 // instant are passed over, so nobody waits and no row is claimed twice. Every
 // claim counts as an attempt.
 //
+// Of a key of an ordered destination the rows are returned in the key's order,
+// at the place of the oldest of them, and no other worker gets any of that key
+// until all of them are settled. They are to be sent one after the other: when
+// one does not complete, give back those behind it.
+//
 // A claim holds for the lease of the row's destination: then
 // [Store.ReleaseExpiredClaims] may take it away. Rows whose payload or version
 // this package does not know are not claimed.
@@ -44,6 +50,7 @@ func (s *Store) ClaimDue(ctx context.Context, request ClaimRequest) ([]Entry, er
 	if err != nil {
 		return nil, fmt.Errorf("outbox: ClaimDue: %w", err)
 	}
+	sortEntries(entries)
 	return entries, nil
 }
 
@@ -63,7 +70,33 @@ func (s *Store) ClaimUnknown(ctx context.Context, request ClaimRequest) ([]Entry
 	if err != nil {
 		return nil, fmt.Errorf("outbox: ClaimUnknown: %w", err)
 	}
+	slices.SortFunc(entries, func(a, b Entry) int { return compareIDs(a.ID, b.ID) })
 	return entries, nil
+}
+
+// sortEntries puts rows in the order of their ids, and those of one key, in the
+// key's order, at the place of the first.
+func sortEntries(entries []Entry) {
+	type key struct {
+		destination Destination
+		key         string
+	}
+	heads := make(map[key]Entry)
+	for _, e := range entries {
+		k := key{e.Destination, e.OrderKey}
+		if head, found := heads[k]; e.OrderKey != "" && (!found || e.seq < head.seq) {
+			heads[k] = e
+		}
+	}
+	place := func(e Entry) OutboxID {
+		if e.OrderKey == "" {
+			return e.ID
+		}
+		return heads[key{e.Destination, e.OrderKey}].ID
+	}
+	slices.SortFunc(entries, func(a, b Entry) int {
+		return cmp.Or(compareIDs(place(a), place(b)), cmp.Compare(a.seq, b.seq))
+	})
 }
 
 // maxClaim bounds the rows of one destination that a call claims, so that it
@@ -89,6 +122,7 @@ func (r ClaimRequest) call() (claimCall, error) {
 		}
 		c.destinations = append(c.destinations, string(p.destination))
 		c.limits = append(c.limits, int32(min(limit, maxClaim)))
+		c.giveUp = append(c.giveUp, p.giveUpAfter())
 		c.kinds = append(c.kinds, p.kinds...)
 	}
 	for d := range r.Limits {
