@@ -67,7 +67,6 @@ const (
 	CodeSelectorPath   Code = "OBX1406"
 	CodeSelectorKind   Code = "OBX1407"
 	CodeSelectorMap    Code = "OBX1408"
-	CodeOrdered        Code = "OBX1409"
 )
 
 // titles has every code of the language, in order.
@@ -124,7 +123,6 @@ var titles = []struct {
 	{CodeSelectorPath, "a path that leads to no usable field"},
 	{CodeSelectorKind, "a field whose type cannot be part of a key"},
 	{CodeSelectorMap, "a payload without a path"},
-	{CodeOrdered, "ordered destinations are not supported yet"},
 }
 
 // Title says in a few words what c is about; "" for a code of another package.

@@ -66,20 +66,11 @@ func (d *decoder) destination(e entry) *Destination {
 	dest.Reconcile = d.reconcile(o, dest.Idempotent)
 	dest.Limits = d.limits(o.get("limits"), dest.Accepts)
 	dest.OrderBy = d.selector(o.get("order_by"), dest.Accepts, orderBy)
-	d.notYetOrdered(o)
 	dest.IdempotencyKey = d.selector(o.get("idempotency_key"), dest.Accepts, idempotencyKey)
 	dest.Retention = d.retention(o.get("retention"))
 	dest.Expires = d.duration(o.get("expires"), 0, false)
 	dest.Retired = d.flag(o.get("retired")).Value
 	return dest
-}
-
-// notYetOrdered refuses order_by, which no emitted store acts on so far.
-func (d *decoder) notYetOrdered(o object) {
-	if o.get("order_by") != nil {
-		d.fault(CodeOrdered, o.keyPos("order_by"), "ordered destinations are not supported yet").
-			hint("remove order_by")
-	}
 }
 
 func (d *decoder) accepts(n *node) []Accept {

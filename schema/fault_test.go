@@ -354,7 +354,6 @@ var faults = []faultCase{
 	{"failed rows removed at once, without a unit", peer("retention: {failed: ▶0}"), "OBX1205 failed must be a duration such as 30s, 5m, 1h30m or 2d, found the number 0"},
 	{"a retention in another word", peer("retention: {completed: ▶forever}"), "OBX1205 completed must be a duration such as 30s, 5m, 1h30m or 2d, found the text \"forever\""},
 	{"rows that expire at once", peer("expires: ▶0s"), "OBX1205 expires cannot be zero"},
-	{"order_by", peer("▶order_by: id"), "OBX1409 ordered destinations are not supported yet\nhint: remove order_by"},
 
 	// Paths.
 	{"a key without fields", peer("idempotency_key: ▶[]"), "OBX1105 idempotency_key needs a field at least"},

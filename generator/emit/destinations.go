@@ -172,8 +172,11 @@ func destinationPolicy(f *jen.File, d *model.Destination) {
 	if !d.Idempotent && !d.Reconcile.None {
 		firstQuestion = duration(d.Reconcile.First)
 	}
+	values = append(values, jen.Id("firstQuestion").Op(":").Add(firstQuestion))
+	if !d.Idempotent && d.Reconcile.GiveUp != 0 {
+		values = append(values, jen.Id("giveUp").Op(":").Add(duration(d.Reconcile.GiveUp)))
+	}
 	values = append(values,
-		jen.Id("firstQuestion").Op(":").Add(firstQuestion),
 		jen.Id("keepCompleted").Op(":").Add(keep(d.KeepCompleted)),
 		jen.Id("keepFailed").Op(":").Add(keep(d.KeepFailed)),
 	)

@@ -18,6 +18,7 @@ func Outbox(m *model.Model) ([]byte, error) {
 	commandID(f, m.Store.Command)
 	command(f, m.Store)
 	columns(f, m.Store)
+	columnsFilter(f, m.Store)
 	commandCheck(f, m.Store)
 	commandArgs(f, m.Store)
 	storedCommand(f, m.Store)
@@ -111,6 +112,37 @@ func columns(f *jen.File, store model.Store) {
 		members = append(members, jen.Comment(docLines(doc)), jen.Id(c.GoName).Add(columnType(c)))
 	}
 	declare(f, []string{"Columns are the further columns of a row."}, jen.Type().Id("Columns").Struct(members...))
+}
+
+// columnsFilter declares what rows are listed by.
+func columnsFilter(f *jen.File, store model.Store) {
+	var members, values []jen.Code
+	var body []jen.Code
+	for _, c := range store.Columns {
+		field := jen.Id("f").Dot(c.GoName)
+		members = append(members, jen.Id(c.GoName).Op("*").Add(columnGoType(c.Type)))
+		values = append(values, field)
+		if c.Type == schema.ColumnText {
+			body = append(body, jen.If(field.Clone().Op("!=").Nil().Op("&&").Op("!").Id("storableText").Call(jen.Op("*").Add(field))).Block(
+				jen.Return(jen.Qual(pathErrors, "New").Call(jen.Lit("the column "+oneLine(c.Name)+" holds NUL or is not UTF-8"))),
+			))
+		}
+	}
+	declare(f, []string{"ColumnsFilter says which columns the rows of a [Filter] have; nil leaves a column\nout of account."},
+		jen.Type().Id("ColumnsFilter").Struct(members...))
+	if len(body) == 0 {
+		declare(f, nil, jen.Func().Params(jen.Id("ColumnsFilter")).Id("check").Params().Error().Add(inline(jen.Return(jen.Nil()))))
+	} else {
+		declare(f, nil, jen.Func().Params(jen.Id("f").Id("ColumnsFilter")).Id("check").Params().Error().
+			Block(append(body, jen.Return(jen.Nil()))...))
+	}
+	receiver := jen.Id("f").Id("ColumnsFilter")
+	if len(values) == 0 {
+		receiver = jen.Id("ColumnsFilter")
+	}
+	declare(f, nil, jen.Func().Params(receiver).Id("args").Params().Index().Any().Block(
+		jen.Return(jen.Index().Any().Add(elements(values))),
+	))
 }
 
 // commandCheck declares the check of what Postgres would refuse, which would

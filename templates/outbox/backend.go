@@ -18,7 +18,7 @@ type backend interface {
 	// queueEnqueue adds what enqueue does to a batch. The answer comes when the
 	// batch is carried out; what the callback returns is the result of closing it.
 	queueEnqueue(batch *pgx.Batch, command Command, rows []newRow, answer func([]placed, error) error)
-	claimDue(ctx context.Context, c claimCall) ([]Entry, error)
+	claimDue(ctx context.Context, c claimCall) ([]placedEntry, error)
 	claimUnknown(ctx context.Context, c claimCall) ([]Entry, error)
 	// settle applies each settlement whose fence holds, all in one transaction,
 	// and answers with the rows that it changed. No id occurs twice.
@@ -56,6 +56,12 @@ type claimCall struct {
 	token        int64
 	worker       string
 	at           time.Time
+}
+
+// placedEntry is a claimed row and, of ordered rows, its place within the key.
+type placedEntry struct {
+	Entry
+	seq int64
 }
 
 // settleOp is what a settlement does. Those that share a statement are apart

@@ -50,8 +50,7 @@ func (s *Store) ClaimDue(ctx context.Context, request ClaimRequest) ([]Entry, er
 	if err != nil {
 		return nil, fmt.Errorf("outbox: ClaimDue: %w", err)
 	}
-	sortEntries(entries)
-	return entries, nil
+	return inOrder(entries), nil
 }
 
 // ClaimUnknown holds rows whose outcome is unknown and whose next question is
@@ -74,29 +73,34 @@ func (s *Store) ClaimUnknown(ctx context.Context, request ClaimRequest) ([]Entry
 	return entries, nil
 }
 
-// sortEntries puts rows in the order of their ids, and those of one key, in the
-// key's order, at the place of the first.
-func sortEntries(entries []Entry) {
+// inOrder puts rows in the order of their ids, and those of one key, in the key's
+// order, at the place of the first.
+func inOrder(rows []placedEntry) []Entry {
 	type key struct {
 		destination Destination
 		key         string
 	}
-	heads := make(map[key]Entry)
-	for _, e := range entries {
-		k := key{e.Destination, e.OrderKey}
-		if head, found := heads[k]; e.OrderKey != "" && (!found || e.seq < head.seq) {
-			heads[k] = e
+	heads := make(map[key]placedEntry)
+	for _, row := range rows {
+		k := key{row.Destination, row.OrderKey}
+		if head, found := heads[k]; row.OrderKey != "" && (!found || row.seq < head.seq) {
+			heads[k] = row
 		}
 	}
-	place := func(e Entry) OutboxID {
-		if e.OrderKey == "" {
-			return e.ID
+	place := func(row placedEntry) OutboxID {
+		if row.OrderKey == "" {
+			return row.ID
 		}
-		return heads[key{e.Destination, e.OrderKey}].ID
+		return heads[key{row.Destination, row.OrderKey}].ID
 	}
-	slices.SortFunc(entries, func(a, b Entry) int {
+	slices.SortFunc(rows, func(a, b placedEntry) int {
 		return cmp.Or(compareIDs(place(a), place(b)), cmp.Compare(a.seq, b.seq))
 	})
+	entries := make([]Entry, len(rows))
+	for i, row := range rows {
+		entries[i] = row.Entry
+	}
+	return entries
 }
 
 // maxClaim bounds the rows of one destination that a call claims, so that it

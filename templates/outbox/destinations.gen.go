@@ -4,6 +4,44 @@ package outbox
 
 import "time"
 
+// It answers questions for two days.
+//
+// It is not idempotent: a message that may or may not have arrived is not sent
+// again; its row waits as outcome_unknown until the destination has been asked.
+const DestinationBank Destination = "bank"
+
+// BankPayload is a payload that bank accepts:
+//   - [BankTransfer]
+type BankPayload interface {
+	Payload
+	toBank() Message
+}
+
+// ToBank makes a message for bank.
+func ToBank(p BankPayload) Message {
+	if p == nil {
+		return Message{destination: DestinationBank}
+	}
+	return p.toBank()
+}
+
+func (p BankTransfer) toBank() Message {
+	return Message{destination: DestinationBank, payload: p}
+}
+
+// bankPolicy is what the store must know of bank.
+var bankPolicy = policy{
+	destination:   DestinationBank,
+	kinds:         []string{"bank/bank_transfer@1"},
+	idempotent:    false,
+	lease:         90 * time.Second,
+	maxAttempts:   2,
+	firstQuestion: time.Minute,
+	giveUp:        2 * 24 * time.Hour,
+	keepCompleted: 7 * 24 * time.Hour,
+	keepFailed:    30 * 24 * time.Hour,
+}
+
 // DestinationLedger is the destination ledger.
 //
 // It is idempotent: a message that may or may not have arrived is sent again.
@@ -165,10 +203,52 @@ var paymentsPolicy = policy{
 	keepFailed:    30 * 24 * time.Hour,
 }
 
+// The stock keeper. The changes of one shelf arrive in their order.
+//
+// It is idempotent: a message that may or may not have arrived is sent again.
+const DestinationStock Destination = "stock"
+
+// StockPayload is a payload that stock accepts:
+//   - [StockChange]
+type StockPayload interface {
+	Payload
+	toStock() Message
+}
+
+// ToStock makes a message for stock.
+func ToStock(p StockPayload) Message {
+	if p == nil {
+		return Message{destination: DestinationStock}
+	}
+	return p.toStock()
+}
+
+func (p StockChange) toStock() Message {
+	return Message{
+		destination: DestinationStock,
+		payload:     p,
+		orderKey:    joinKey(p.Shelf),
+	}
+}
+
+// stockPolicy is what the store must know of stock.
+var stockPolicy = policy{
+	destination:   DestinationStock,
+	kinds:         []string{"stock/stock_change@1"},
+	idempotent:    true,
+	lease:         90 * time.Second,
+	maxAttempts:   3,
+	firstQuestion: neverAsked,
+	keepCompleted: 7 * 24 * time.Hour,
+	keepFailed:    30 * 24 * time.Hour,
+}
+
 // policies has every destination, by name.
 var policies = []*policy{
+	&bankPolicy,
 	&ledgerPolicy,
 	&mailerPolicy,
 	&metricsPolicy,
 	&paymentsPolicy,
+	&stockPolicy,
 }

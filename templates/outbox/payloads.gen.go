@@ -10,6 +10,41 @@ import (
 	"github.com/shopspring/decimal"
 )
 
+// BankTransfer is the payload bank_transfer.
+type BankTransfer struct {
+	TransferID uuid.UUID
+	Amount     Money
+}
+
+// Validate reports every rule that the payload breaks, as a [*ValidationError].
+func (p BankTransfer) Validate() error { return validate("bank_transfer", p.check) }
+
+func (p BankTransfer) check(c *checks) {
+	check(c, "amount", p.Amount, Money.check)
+}
+
+// MarshalJSON writes the payload as it is stored.
+func (p BankTransfer) MarshalJSON() ([]byte, error) { return marshal(p.encode) }
+
+func (p BankTransfer) encode(w *jsonWriter) {
+	w.open('{')
+	put(w, "transfer_id", p.TransferID, encodeUUID)
+	put(w, "amount", p.Amount, Money.encode)
+	w.close('}')
+}
+
+// UnmarshalJSON reads what MarshalJSON writes. After an error nothing has changed.
+func (p *BankTransfer) UnmarshalJSON(data []byte) error { return unmarshal(data, p) }
+
+func (p *BankTransfer) decode(v jsonValue) {
+	o := v.object()
+	p.TransferID = required(o, "transfer_id", decodeUUID)
+	p.Amount = required(o, "amount", decodeObject[Money])
+}
+
+func (BankTransfer) payloadType() string   { return "bank_transfer" }
+func (BankTransfer) payloadVersion() int32 { return 1 }
+
 // Tells the customer that the order was taken.
 type OrderConfirmation struct {
 	OrderID  uuid.UUID
@@ -108,6 +143,41 @@ func (p *PaymentCapture) decode(v jsonValue) {
 
 func (PaymentCapture) payloadType() string   { return "payment_capture" }
 func (PaymentCapture) payloadVersion() int32 { return 1 }
+
+// What a warehouse has more or less of.
+type StockChange struct {
+	Shelf  string
+	Change int64
+}
+
+// Validate reports every rule that the payload breaks, as a [*ValidationError].
+func (p StockChange) Validate() error { return validate("stock_change", p.check) }
+
+func (p StockChange) check(c *checks) {
+	check(c, "shelf", p.Shelf, validText)
+}
+
+// MarshalJSON writes the payload as it is stored.
+func (p StockChange) MarshalJSON() ([]byte, error) { return marshal(p.encode) }
+
+func (p StockChange) encode(w *jsonWriter) {
+	w.open('{')
+	put(w, "shelf", p.Shelf, encodeString)
+	put(w, "change", p.Change, encodeInt64)
+	w.close('}')
+}
+
+// UnmarshalJSON reads what MarshalJSON writes. After an error nothing has changed.
+func (p *StockChange) UnmarshalJSON(data []byte) error { return unmarshal(data, p) }
+
+func (p *StockChange) decode(v jsonValue) {
+	o := v.object()
+	p.Shelf = required(o, "shelf", decodeString)
+	p.Change = required(o, "change", decodeInt64)
+}
+
+func (StockChange) payloadType() string   { return "stock_change" }
+func (StockChange) payloadVersion() int32 { return 1 }
 
 // UsageSample is the payload usage_sample.
 type UsageSample struct {
@@ -230,7 +300,9 @@ func (t *OrderLine) decode(v jsonValue) {
 
 // codecs read what is stored, by its type and version.
 var codecs = map[codecKey]func([]byte) (Payload, error){
+	{"bank_transfer", 1}:      readPayload[BankTransfer],
 	{"order_confirmation", 1}: readPayload[OrderConfirmation],
 	{"payment_capture", 1}:    readPayload[PaymentCapture],
+	{"stock_change", 1}:       readPayload[StockChange],
 	{"usage_sample", 1}:       readPayload[UsageSample],
 }

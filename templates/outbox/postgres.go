@@ -367,7 +367,7 @@ func (l *lane) advance(goOn string) bool {
 // claimDue looks at no more than keysLook keys at a time. When these give
 // nothing, since all of them are held or wait, it goes on with the next until
 // it has been round.
-func (p *postgres) claimDue(ctx context.Context, c claimCall) ([]Entry, error) {
+func (p *postgres) claimDue(ctx context.Context, c claimCall) ([]placedEntry, error) {
 	lanes := make([]*lane, len(c.destinations))
 	for i, d := range c.destinations {
 		key := p.cursors.get(d)
@@ -384,7 +384,7 @@ func (p *postgres) claimDue(ctx context.Context, c claimCall) ([]Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		var entries []Entry
+		var entries []placedEntry
 		goOn := make(map[string]string)
 		for _, row := range rows {
 			if row.keysOf != "" {
@@ -393,7 +393,7 @@ func (p *postgres) claimDue(ctx context.Context, c claimCall) ([]Entry, error) {
 				continue
 			}
 			row.Claim.Token = c.token
-			entries = append(entries, row.Entry)
+			entries = append(entries, row.placedEntry)
 		}
 		if len(entries) > 0 {
 			return entries, nil
@@ -459,7 +459,7 @@ func value[T any](p *T) T {
 func scanEntry(row pgx.CollectableRow) (Entry, error) {
 	var e Entry
 	var s stored
-	if err := row.Scan(append(s.targets(&e), &s.attempt, &s.attempted, &s.ref, &e.seq)...); err != nil {
+	if err := row.Scan(append(s.targets(&e), &s.attempt, &s.attempted, &s.ref)...); err != nil {
 		return Entry{}, err
 	}
 	s.finish(&e)
@@ -469,7 +469,7 @@ func scanEntry(row pgx.CollectableRow) (Entry, error) {
 // claimed is a row of claimDue: one that was claimed, or the key from which the
 // next claim of a destination goes on.
 type claimed struct {
-	Entry
+	placedEntry
 	keysOf string // empty = a row that was claimed
 	goOn   string // empty = from the first
 }

@@ -48,8 +48,6 @@ type Entry struct {
 	LastAttemptAt  time.Time         // when the attempt before was claimed; zero = there was none
 	RemoteRef      string            // what an earlier attempt learnt from the remote
 	OrderKey       string            // encoded; empty = not ordered
-
-	seq int64 // the place within the key
 }
 
 // Record is a row as it stands, whatever its status.
