@@ -200,11 +200,16 @@ func (c *cluster) startServer(ctx context.Context) error {
 		return err
 	}
 	c.server = p
+	return p.accepts(ctx, c.url())
+}
+
+// accepts returns when a server accepts connections.
+func (p *process) accepts(ctx context.Context, url string) error {
 	// Postgres tells nobody that it is ready; even its own pg_ctl polls.
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		conn, err := pgx.Connect(ctx, c.url())
+		conn, err := pgx.Connect(ctx, url)
 		if err == nil {
 			return conn.Close(ctx)
 		}

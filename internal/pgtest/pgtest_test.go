@@ -441,6 +441,22 @@ func TestPool_FreshAndDropped(t *testing.T) {
 	}
 }
 
+func TestBouncer_EachTransactionHasAnotherServer(t *testing.T) {
+	conn := connect(t, Bouncer(t, Database(t)))
+	var before uint32
+	for range 2 * bouncerPool {
+		var pid uint32
+		// The simple protocol, since no statement of another transaction is there.
+		if err := conn.QueryRow(t.Context(), "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
+			t.Fatal(err)
+		}
+		if pid == before {
+			t.Fatalf("two transactions in a row were served by process %d", pid)
+		}
+		before = pid
+	}
+}
+
 func TestVerdict(t *testing.T) {
 	missing := fmt.Errorf("%w: looked here and there", ErrNoPostgres)
 	for _, tc := range []struct {
@@ -454,6 +470,8 @@ func TestVerdict(t *testing.T) {
 		{missing, "false", skip},
 		{missing, "true", fail},
 		{missing, "1", fail},
+		{fmt.Errorf("%w: install it", errNoBouncer), "", skip},
+		{fmt.Errorf("%w: install it", errNoBouncer), "true", fail},
 		{io.ErrUnexpectedEOF, "", fail},
 		{io.ErrUnexpectedEOF, "true", fail},
 	} {

@@ -57,6 +57,32 @@ func Pool(t testing.TB) *pgxpool.Pool {
 	return pool
 }
 
+// errNoBouncer says that this machine has no PgBouncer.
+var errNoBouncer = errors.New("no PgBouncer to test with")
+
+// Bouncer gives the connection string of the same database behind a PgBouncer of
+// its own that pools by transaction: a client has another connection to the
+// server for each. It ends with the test and its subtests.
+//
+// Where there is no PgBouncer the test is skipped, but fails when the
+// environment variable CI is set.
+func Bouncer(t testing.TB, databaseURL string) string {
+	t.Helper()
+	b, err := startBouncer(t.Context(), databaseURL)
+	switch verdict(err, os.Getenv("CI")) {
+	case skip:
+		t.Skip(err)
+	case fail:
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b.url
+}
+
 type outcome int
 
 const (
@@ -71,7 +97,7 @@ func verdict(err error, ci string) outcome {
 	switch {
 	case err == nil:
 		return run
-	case errors.Is(err, ErrNoPostgres) && (ci == "" || ci == "false" || ci == "0"):
+	case (errors.Is(err, ErrNoPostgres) || errors.Is(err, errNoBouncer)) && (ci == "" || ci == "false" || ci == "0"):
 		return skip
 	default:
 		return fail

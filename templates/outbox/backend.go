@@ -142,7 +142,12 @@ func (s settlement) judge(row rowState) verdict {
 		would = dispatching
 	case opUnknown:
 		would = dispatching || unknown
-	case opKeepUnknown, opNeverArrived:
+	case opKeepUnknown:
+		would = unknown
+	case opNeverArrived:
+		if row.status == StatusPending {
+			return accepted
+		}
 		would = unknown
 	case opGiveBack:
 		if row.status == StatusPending {

@@ -28,7 +28,8 @@ func (q *Queued) Enqueued() ([]Enqueued, error) { return q.answers, q.err }
 // It is all or none, as with Enqueue, with one difference: where the key of a
 // message belongs to another message the statement fails, and so does the whole
 // batch, since a commit may stand behind it already. Closing the results then
-// returns a [*MessageError] with ErrKeyReused.
+// returns a [*MessageError] with ErrKeyReused. A transaction that the batch has
+// begun is left to be rolled back, as after any error.
 func (s *Store) QueueEnqueue(ctx context.Context, batch *pgx.Batch, command Command, messages ...Message) (*Queued, error) {
 	queued := &Queued{}
 	rows, err := s.prepare(ctx, command, messages)

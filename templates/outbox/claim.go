@@ -56,7 +56,7 @@ func (s *Store) ClaimDue(ctx context.Context, request ClaimRequest) ([]Entry, er
 // ClaimUnknown holds rows whose outcome is unknown and whose next question is
 // due, so that one worker alone asks the remote about them. It counts as no
 // attempt: nothing is to be sent. Settle them with MarkCompleted, MarkFailed,
-// MarkRetry or KeepUnknown.
+// MarkNeverArrived or KeepUnknown.
 func (s *Store) ClaimUnknown(ctx context.Context, request ClaimRequest) ([]Entry, error) {
 	call, err := request.call()
 	if err != nil {

@@ -19,7 +19,7 @@ type conformanceSubject interface {
 	open(t testing.TB) *Store // a store that has no rows
 	begin(t testing.TB) pgx.Tx
 	command() Command
-	message(d Destination) Message // with content that no other message has
+	message(d Destination) Message // with content, and an order key, that no other message has
 	now(t testing.TB) time.Time    // by the clock that the store goes by
 	// statuses are those under which a row is seen without the Store's help.
 	statuses(t testing.TB, id OutboxID) []Status
@@ -31,6 +31,10 @@ var (
 	someDay  = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
 	laterDay = time.Date(2101, 1, 1, 0, 0, 0, 0, time.UTC)
 )
+
+// bySettle is the destination whose rows are settled by Settle, each beside
+// another that is refused, where there is a call for one as well.
+const bySettle = DestinationBank
 
 // theClock stands, in a record that is expected, for the reading of the store's
 // clock that the operation took.
@@ -46,12 +50,16 @@ const (
 	isDispatching
 	isCompleted
 	isFailed
-	isUnknown // the outcome is, and nobody holds the row
-	isHeld    // the outcome is unknown, and a worker holds the row to ask
+	isUnknown       // the outcome is, and nobody holds the row
+	isHeld          // the outcome is unknown, and a worker holds the row to ask
+	isBehind        // pending, never claimed, and behind a row that holds their key
+	isBehindClaimed // the same under a claim that was released
 
-	anyPending = isNeverClaimed | isPending
+	isDue      = isNeverClaimed | isPending
+	isReleased = isPending | isBehindClaimed
+	anyPending = isDue | isBehind | isBehindClaimed
 	anyUnknown = isUnknown | isHeld
-	live       = isPending | isDispatching | anyUnknown // and claimed before
+	live       = isReleased | isDispatching | anyUnknown // and claimed before
 )
 
 // cell is one case: a row in a state, and what was claimed of it.
@@ -85,6 +93,17 @@ func (c *cell) claim(at time.Time) {
 	c.current = entries[0].Claim
 }
 
+// claimHead claims the first n rows of the key.
+func (c *cell) claimHead(n int) []Entry {
+	c.t.Helper()
+	entries, err := c.store.ClaimDue(c.t.Context(), ClaimRequest{WorkerID: "worker", Limits: map[Destination]int{c.destination: n}, At: longAgo})
+	c.must(err)
+	if len(entries) != n {
+		c.t.Fatalf("ClaimDue returned %d rows, want %d", len(entries), n)
+	}
+	return entries
+}
+
 // hold holds the row for a question.
 func (c *cell) hold() {
 	c.t.Helper()
@@ -116,6 +135,7 @@ type conformanceState struct {
 	name      string
 	is        condition
 	address   func(Message) Message // nil = as it comes
+	behind    bool                  // another row of the same key is ahead of it
 	reach     func(c *cell)         // from a pending row; nil = that is the state
 	unclaimed bool                  // it has ended before any claim
 	exhausted bool                  // it takes all attempts; of its claims others have shown enough
@@ -126,9 +146,9 @@ type conformanceState struct {
 func (s conformanceState) has(claim string) bool {
 	switch claim {
 	case theSame:
-		return s.is&^(isMissing|isNeverClaimed) != 0 && !s.unclaimed
+		return s.is&^(isMissing|isNeverClaimed|isBehind) != 0 && !s.unclaimed
 	case anOlder:
-		return s.is != isMissing && s.reach != nil && !s.unclaimed && !s.exhausted
+		return s.is != isMissing && s.reach != nil && !s.unclaimed && !s.exhausted && !s.behind
 	case zero:
 		return s.is == isMissing // which it names in every state
 	}
@@ -136,6 +156,7 @@ func (s conformanceState) has(claim string) bool {
 }
 
 func isIdempotent(p policy) bool { return p.idempotent }
+func isOrdered(p policy) bool    { return p.destination == DestinationStock }
 
 var conformanceStates = []conformanceState{
 	{name: "missing", is: isMissing},
@@ -214,6 +235,27 @@ var conformanceStates = []conformanceState{
 		c.claim(longAgo)
 		c.release()
 	}},
+	{name: "outcome unknown after the last attempt", is: isUnknown, exhausted: true, reach: func(c *cell) {
+		c.exhaust(longAgo)
+		c.must(c.store.MarkOutcomeUnknown(c.t.Context(), c.current, "", time.Time{}))
+	}},
+	{name: "failed and skipped", is: isFailed, only: isOrdered, reach: func(c *cell) {
+		c.claim(time.Time{})
+		c.must(c.store.MarkFailed(c.t.Context(), c.current, "refused"))
+		c.must(c.store.Skip(c.t.Context(), c.destination, c.record().OrderKey))
+	}},
+	{name: "pending behind a failed row of its key", is: isBehind, only: isOrdered, behind: true, reach: func(c *cell) {
+		c.must(c.store.MarkFailed(c.t.Context(), c.claimHead(1)[0].Claim, "refused"))
+	}},
+	{name: "pending behind a row of its key that waits", is: isBehind, only: isOrdered, behind: true, reach: func(c *cell) {
+		c.must(c.store.MarkRetry(c.t.Context(), c.claimHead(1)[0].Claim, "busy", laterDay.AddDate(1, 0, 0)))
+	}},
+	{name: "pending, given back behind a failed row of its key", is: isBehindClaimed, only: isOrdered, behind: true, reach: func(c *cell) {
+		entries := c.claimHead(2)
+		c.current = entries[1].Claim
+		c.must(c.store.MarkFailed(c.t.Context(), entries[0].Claim, "refused"))
+		c.must(c.store.GiveBack(c.t.Context(), c.current))
+	}},
 	{name: "outcome unknown, held", is: isHeld, reach: func(c *cell) {
 		c.claim(longAgo)
 		c.must(c.store.MarkOutcomeUnknown(c.t.Context(), c.current, "", longAgo))
@@ -266,7 +308,8 @@ type conformanceOperation struct {
 	lists   bool // it lists what it did, and a row that it leaves alone is no error
 	address func(Message) Message
 	run     func(c *cell, claim Claim) conformanceResult
-	rules   []conformanceRule // where none fits, the row must stay as it is
+	many    func(claim Claim) Settlement // the same as one of many; nil = there is no such
+	rules   []conformanceRule            // where none fits, the row must stay as it is
 }
 
 type conformanceRule struct {
@@ -295,7 +338,8 @@ func claims(at time.Time, claim func(*Store, context.Context, ClaimRequest) ([]E
 var conformanceOperations = []conformanceOperation{
 	{
 		name: "MarkCompleted", fenced: true,
-		run: settles(func(ctx context.Context, s *Store, claim Claim) error { return s.MarkCompleted(ctx, claim, "") }),
+		many: func(c Claim) Settlement { return c.Completed("") },
+		run:  settles(func(ctx context.Context, s *Store, claim Claim) error { return s.MarkCompleted(ctx, claim, "") }),
 		rules: []conformanceRule{
 			{in: live, effect: completes("")},
 			{in: isCompleted, effect: unchanged},
@@ -303,7 +347,8 @@ var conformanceOperations = []conformanceOperation{
 	},
 	{
 		name: "MarkCompleted with a reference", fenced: true,
-		run: settles(func(ctx context.Context, s *Store, claim Claim) error { return s.MarkCompleted(ctx, claim, "second") }),
+		many: func(c Claim) Settlement { return c.Completed("second") },
+		run:  settles(func(ctx context.Context, s *Store, claim Claim) error { return s.MarkCompleted(ctx, claim, "second") }),
 		rules: []conformanceRule{
 			{in: live, effect: completes("second")},
 			{in: isCompleted, effect: unchanged},
@@ -311,14 +356,16 @@ var conformanceOperations = []conformanceOperation{
 	},
 	{
 		name: "MarkFailed", fenced: true,
-		run: settles(func(ctx context.Context, s *Store, claim Claim) error { return s.MarkFailed(ctx, claim, "hopeless") }),
+		many: func(c Claim) Settlement { return c.Failed("hopeless") },
+		run:  settles(func(ctx context.Context, s *Store, claim Claim) error { return s.MarkFailed(ctx, claim, "hopeless") }),
 		rules: []conformanceRule{
-			{in: live, effect: func(_ *cell, r *Record, _ conformanceResult) { fails(r, theClock, "hopeless") }},
+			{in: live, effect: givesUp(theClock, "hopeless")},
 			{in: isFailed, effect: func(_ *cell, r *Record, _ conformanceResult) { r.LastFailure = "hopeless" }},
 		},
 	},
 	{
 		name: "MarkRetry for later", fenced: true,
+		many: func(c Claim) Settlement { return c.Retry("later", laterDay) },
 		run: settles(func(ctx context.Context, s *Store, claim Claim) error {
 			return s.MarkRetry(ctx, claim, "later", laterDay)
 		}),
@@ -326,6 +373,7 @@ var conformanceOperations = []conformanceOperation{
 	},
 	{
 		name: "MarkRetry at once", fenced: true,
+		many: func(c Claim) Settlement { return c.Retry("again", time.Time{}) },
 		run: settles(func(ctx context.Context, s *Store, claim Claim) error {
 			return s.MarkRetry(ctx, claim, "again", time.Time{})
 		}),
@@ -333,6 +381,7 @@ var conformanceOperations = []conformanceOperation{
 	},
 	{
 		name: "MarkRetry at a time that has come", fenced: true,
+		many: func(c Claim) Settlement { return c.Retry("again", longAgo) },
 		run: settles(func(ctx context.Context, s *Store, claim Claim) error {
 			return s.MarkRetry(ctx, claim, "again", longAgo)
 		}),
@@ -340,11 +389,13 @@ var conformanceOperations = []conformanceOperation{
 	},
 	{
 		name: "Reschedule", fenced: true,
+		many:  func(c Claim) Settlement { return c.Reschedule(laterDay) },
 		run:   settles(func(ctx context.Context, s *Store, claim Claim) error { return s.Reschedule(ctx, claim, laterDay) }),
 		rules: []conformanceRule{{in: live, effect: waits("", laterDay)}},
 	},
 	{
 		name: "Postpone", fenced: true,
+		many: func(c Claim) Settlement { return c.Postpone("down", laterDay) },
 		run: settles(func(ctx context.Context, s *Store, claim Claim) error {
 			return s.Postpone(ctx, claim, "down", laterDay)
 		}),
@@ -352,15 +403,27 @@ var conformanceOperations = []conformanceOperation{
 	},
 	{
 		name: "GiveBack", fenced: true,
-		run: settles(func(ctx context.Context, s *Store, claim Claim) error { return s.GiveBack(ctx, claim) }),
+		many: Claim.GiveBack,
+		run:  settles(func(ctx context.Context, s *Store, claim Claim) error { return s.GiveBack(ctx, claim) }),
 		rules: []conformanceRule{
 			{in: isDispatching, effect: uncharged("", time.Time{})},
-			{in: isPending, effect: unchanged},
+			{in: isReleased, effect: unchanged},
 			{in: isHeld, effect: letsGo},
 		},
 	},
 	{
+		name: "MarkNeverArrived", fenced: true,
+		many: func(c Claim) Settlement { return c.NeverArrived("lost") },
+		run:  settles(func(ctx context.Context, s *Store, claim Claim) error { return s.MarkNeverArrived(ctx, claim, "lost") }),
+		rules: []conformanceRule{
+			{in: isReleased, effect: unchanged},
+			{in: anyUnknown, where: func(p policy, r Record) bool { return p.maxAttempts > 0 && r.Attempt >= p.maxAttempts }, effect: givesUp(theClock, "lost")},
+			{in: anyUnknown, effect: waits("lost", time.Time{})},
+		},
+	},
+	{
 		name: "MarkOutcomeUnknown", fenced: true,
+		many: func(c Claim) Settlement { return c.OutcomeUnknown("", laterDay) },
 		run: settles(func(ctx context.Context, s *Store, claim Claim) error {
 			return s.MarkOutcomeUnknown(ctx, claim, "", laterDay)
 		}),
@@ -368,6 +431,7 @@ var conformanceOperations = []conformanceOperation{
 	},
 	{
 		name: "MarkOutcomeUnknown with a reference", fenced: true,
+		many: func(c Claim) Settlement { return c.OutcomeUnknown("second", time.Time{}) },
 		run: settles(func(ctx context.Context, s *Store, claim Claim) error {
 			return s.MarkOutcomeUnknown(ctx, claim, "second", time.Time{})
 		}),
@@ -375,6 +439,7 @@ var conformanceOperations = []conformanceOperation{
 	},
 	{
 		name: "KeepUnknown", fenced: true,
+		many:  func(c Claim) Settlement { return c.KeepUnknown(laterDay) },
 		run:   settles(func(ctx context.Context, s *Store, claim Claim) error { return s.KeepUnknown(ctx, claim, laterDay) }),
 		rules: []conformanceRule{{in: anyUnknown, effect: keeps("", laterDay)}},
 	},
@@ -407,7 +472,7 @@ var conformanceOperations = []conformanceOperation{
 			return conformanceResult{err: c.store.Requeue(c.t.Context(), c.id, "try again")}
 		},
 		rules: []conformanceRule{{in: isFailed, effect: func(_ *cell, r *Record, _ conformanceResult) {
-			r.Status, r.CompletedAt, r.Attempt, r.Claim.Token = StatusPending, time.Time{}, 0, 0
+			r.Status, r.CompletedAt, r.Attempt, r.Claim.Token, r.Holding = StatusPending, time.Time{}, 0, 0, false
 			r.LastFailure = "requeued: try again; before: " + r.LastFailure
 			if r.ExpiresAt.Equal(longAgo) {
 				r.ExpiresAt = time.Time{}
@@ -415,17 +480,34 @@ var conformanceOperations = []conformanceOperation{
 		}}},
 	},
 	{
+		name: "Skip", lists: true,
+		run: func(c *cell, _ Claim) (done conformanceResult) {
+			before := c.record()
+			done.err = c.store.Skip(c.t.Context(), c.destination, before.OrderKey)
+			switch {
+			case errors.Is(done.err, ErrNotFound):
+				done.err = nil
+			case done.err == nil && before.Holding: // else a row ahead of it was skipped
+				done.ids = []OutboxID{c.id}
+			}
+			return done
+		},
+		rules: []conformanceRule{
+			{in: isFailed, where: func(_ policy, r Record) bool { return r.Holding }, effect: func(_ *cell, r *Record, _ conformanceResult) { r.Holding = false }},
+		},
+	},
+	{
 		name: "ClaimDue", lists: true,
 		run: claims(time.Time{}, (*Store).ClaimDue),
 		rules: []conformanceRule{
-			{in: anyPending, where: func(_ policy, r Record) bool { return r.NextAttemptAt.IsZero() }, effect: dispatches(theClock)},
+			{in: isDue, where: func(_ policy, r Record) bool { return r.NextAttemptAt.IsZero() }, effect: dispatches(theClock)},
 		},
 	},
 	{
 		name: "ClaimDue of a later time", lists: true,
 		run: claims(laterDay, (*Store).ClaimDue),
 		rules: []conformanceRule{
-			{in: anyPending, where: func(_ policy, r Record) bool { return r.ExpiresAt.IsZero() }, effect: dispatches(laterDay)},
+			{in: isDue, where: func(_ policy, r Record) bool { return r.ExpiresAt.IsZero() }, effect: dispatches(laterDay)},
 		},
 	},
 	{
@@ -437,13 +519,13 @@ var conformanceOperations = []conformanceOperation{
 		name: "ClaimUnknown", lists: true,
 		run: claims(time.Time{}, (*Store).ClaimUnknown),
 		rules: []conformanceRule{
-			{in: isUnknown, where: func(_ policy, r Record) bool { return r.NextAttemptAt.Before(time.Now()) }, effect: holds(theClock)},
+			{in: isUnknown, where: func(_ policy, r Record) bool { return !r.NextAttemptAt.After(r.UnknownSince) }, effect: holds(theClock)},
 		},
 	},
 	{
 		name: "ClaimUnknown of a later time", lists: true,
 		run:   claims(laterDay, (*Store).ClaimUnknown),
-		rules: []conformanceRule{{in: isUnknown, effect: holds(laterDay)}},
+		rules: []conformanceRule{{in: isUnknown, where: func(p policy, _ Record) bool { return p.giveUp == 0 }, effect: holds(laterDay)}},
 	},
 	{
 		name: "ReleaseExpiredClaims within the lease", lists: true,
@@ -461,9 +543,7 @@ var conformanceOperations = []conformanceOperation{
 			}},
 			{in: isDispatching, where: func(p policy, r Record) bool {
 				return p.idempotent && p.maxAttempts > 0 && r.Attempt >= p.maxAttempts
-			}, effect: func(_ *cell, r *Record, _ conformanceResult) {
-				fails(r, laterDay, "abandoned by worker; before: busy")
-			}},
+			}, effect: givesUp(laterDay, "abandoned by worker; before: busy")},
 			{in: isDispatching, where: func(p policy, r Record) bool {
 				return p.idempotent && (p.maxAttempts == 0 || r.Attempt < p.maxAttempts)
 			}, effect: waits("", time.Time{})},
@@ -511,7 +591,7 @@ var conformanceOperations = []conformanceOperation{
 		},
 		rules: []conformanceRule{
 			{in: isCompleted, where: func(p policy, _ Record) bool { return p.keepCompleted != keepForever }, effect: vanishes},
-			{in: isFailed, where: func(p policy, _ Record) bool { return p.keepFailed != keepForever }, effect: vanishes},
+			{in: isFailed, where: func(p policy, r Record) bool { return p.keepFailed != keepForever && !r.Holding }, effect: vanishes},
 		},
 	},
 	{
@@ -527,6 +607,9 @@ var conformanceOperations = []conformanceOperation{
 		run: func(c *cell, _ Claim) (done conformanceResult) {
 			records, err := c.store.ListForCommand(c.t.Context(), c.subject.command().id)
 			for _, r := range records {
+				if r.ID != c.id {
+					continue // a row ahead of it
+				}
 				done.ids = append(done.ids, r.ID)
 				if diff := cmp.Diff(c.record(), r, sameRecord); diff != "" {
 					c.t.Errorf("ListForCommand differs from Get (-get +list):\n%s", diff)
@@ -594,6 +677,15 @@ func completes(ref string) func(*cell, *Record, conformanceResult) {
 func fails(r *Record, at time.Time, reason string) {
 	ends(r, StatusFailed, at)
 	r.LastFailure = reason
+}
+
+// givesUp fails a row that was or may have been sent: it holds its key, if it has
+// one.
+func givesUp(at time.Time, reason string) func(*cell, *Record, conformanceResult) {
+	return func(_ *cell, r *Record, _ conformanceResult) {
+		fails(r, at, reason)
+		r.Holding = r.OrderKey != ""
+	}
 }
 
 // waits makes the row pending after an attempt; an empty reason keeps the last.
@@ -706,11 +798,17 @@ func testCell(t *testing.T, subject conformanceSubject, d Destination, state con
 				message = address(message)
 			}
 		}
+		messages := []Message{message}
+		if state.behind {
+			ahead := subject.message(d)
+			ahead.orderKey = message.orderKey
+			messages = []Message{ahead, message}
+		}
 		tx := subject.begin(t)
-		placed, err := c.store.With(tx).Enqueue(t.Context(), subject.command(), message)
+		placed, err := c.store.With(tx).Enqueue(t.Context(), subject.command(), messages...)
 		c.must(err)
 		c.must(tx.Commit(t.Context()))
-		c.id = placed[0].ID
+		c.id = placed[len(placed)-1].ID
 	}
 	if state.reach != nil {
 		if which == anOlder {
@@ -747,8 +845,17 @@ func testCell(t *testing.T, subject conformanceSubject, d Destination, state con
 		target = claim.ID
 	}
 
+	run := operation.run
+	if d == bySettle && operation.many != nil {
+		run = func(c *cell, claim Claim) (done conformanceResult) {
+			answers, err := c.store.Settle(t.Context(), Claim{ID: OutboxID(uuid.New()), Token: 1}.Failed("missing"), operation.many(claim))
+			c.must(err)
+			wantRefusal(t, answers[0], ErrNotFound, ClaimError{ID: answers[0].(*ClaimError).ID})
+			return conformanceResult{err: answers[1]}
+		}
+	}
 	start := subject.now(t)
-	done := operation.run(c, claim)
+	done := run(c, claim)
 	end := subject.now(t)
 	after := c.record()
 

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
 // Filter says which rows to list. Its zero value lists all; each field that is
-// set leaves some out.
+// set leaves some out, and an empty list is one that is not set.
 type Filter struct {
 	Statuses       []Status
 	Destinations   []Destination
@@ -65,23 +66,33 @@ func (f Filter) check() error {
 			return errors.New("a time must lie within the years 1970 to 9999")
 		}
 	}
+	for _, d := range f.Destinations {
+		if !storableText(string(d)) {
+			return fmt.Errorf("the destination %q holds NUL or is not UTF-8", string(d))
+		}
+	}
+	for _, kind := range f.Kinds {
+		if !storableText(kind) {
+			return fmt.Errorf("the kind %q holds NUL or is not UTF-8", kind)
+		}
+	}
 	if !storableText(f.LastFailure) {
 		return errors.New("the part of the last failure holds NUL or is not UTF-8")
+	}
+	if f.CommandID != nil {
+		if err := (Command{id: *f.CommandID}).check(); err != nil {
+			return err
+		}
 	}
 	return f.Columns.check()
 }
 
 // has tells whether rows of the status are asked for.
 func (f Filter) has(status Status) bool {
-	if len(f.Statuses) == 0 {
-		return !f.Holding || status == StatusFailed
+	if f.Holding && status != StatusFailed {
+		return false
 	}
-	for _, s := range f.Statuses {
-		if s == status {
-			return true
-		}
-	}
-	return false
+	return len(f.Statuses) == 0 || slices.Contains(f.Statuses, status)
 }
 
 // firstID is the least id of an instant: no row has it, and every row of that

@@ -50,9 +50,10 @@ func policyOf(d Destination) policy {
 	return policy{destination: d}
 }
 
-// giveUpAfter is giveUp in microseconds, or nil where nobody gives up.
+// giveUpAfter is giveUp in microseconds, or nil where nobody gives up. Where
+// only a person decides it is given up from the beginning.
 func (p *policy) giveUpAfter() *int64 {
-	if p.giveUp == 0 {
+	if p.giveUp == 0 && (p.idempotent || p.firstQuestion != neverAsked) {
 		return nil
 	}
 	return microseconds(p.giveUp)

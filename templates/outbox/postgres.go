@@ -85,12 +85,30 @@ func (p *postgres) send(ctx context.Context, statements *pgx.Batch, settings ...
 	case *pgx.Conn:
 		return p.sendOver(ctx, db, own, statements)
 	}
-	return pgx.BeginFunc(ctx, p.db, func(tx pgx.Tx) error {
-		batch := &pgx.Batch{}
-		batch.Queue("SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE")
-		batch.QueuedQueries = append(batch.QueuedQueries, own.QueuedQueries...)
-		return tx.SendBatch(ctx, batch).Close()
+	return untilNoDeadlock(func() error {
+		return pgx.BeginFunc(ctx, p.db, func(tx pgx.Tx) error {
+			batch := &pgx.Batch{}
+			batch.Queue("SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE")
+			addAll(batch, own)
+			return tx.SendBatch(ctx, batch).Close()
+		})
 	})
+}
+
+// deadlockTries bounds how often a transaction is tried that deadlocks.
+const deadlockTries = 3
+
+// untilNoDeadlock repeats a transaction of the package's own that was the victim
+// of a deadlock: a call that settles rows in several ways locks them in another
+// order than one that extends their claims, or than somebody's own transaction.
+func untilNoDeadlock(transaction func() error) error {
+	for try := 1; ; try++ {
+		err := transaction()
+		var failure *pgconn.PgError
+		if try == deadlockTries || !errors.As(err, &failure) || failure.Code != "40P01" {
+			return err
+		}
+	}
 }
 
 // sendOver takes care of a connection on which the caller has begun a
@@ -102,17 +120,27 @@ func (p *postgres) sendOver(ctx context.Context, conn *pgx.Conn, own, statements
 	return sendInTx(ctx, conn, own)
 }
 
-func sendInTx(ctx context.Context, conn *pgx.Conn, statements *pgx.Batch) error {
-	batch := &pgx.Batch{}
-	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-	batch.QueuedQueries = append(batch.QueuedQueries, statements.QueuedQueries...)
-	batch.Queue("COMMIT")
-	err := conn.SendBatch(ctx, batch).Close()
-	if err != nil && !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
-		_, rollback := conn.Exec(ctx, "ROLLBACK")
-		err = errors.Join(err, rollback)
+// addAll adds the statements of a batch. They are copied, since pgx notes in one
+// that was sent what it has prepared it as, which holds only for that sending.
+func addAll(batch, statements *pgx.Batch) {
+	for _, q := range statements.QueuedQueries {
+		batch.QueuedQueries = append(batch.QueuedQueries, &pgx.QueuedQuery{SQL: q.SQL, Arguments: q.Arguments, Fn: q.Fn})
 	}
-	return err
+}
+
+func sendInTx(ctx context.Context, conn *pgx.Conn, statements *pgx.Batch) error {
+	return untilNoDeadlock(func() error {
+		batch := &pgx.Batch{}
+		batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+		addAll(batch, statements)
+		batch.Queue("COMMIT")
+		err := conn.SendBatch(ctx, batch).Close()
+		if err != nil && !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
+			_, rollback := conn.Exec(ctx, "ROLLBACK")
+			err = errors.Join(err, rollback)
+		}
+		return err
+	})
 }
 
 // query adds a statement whose rows are collected by scan.
@@ -289,7 +317,13 @@ func (p *postgres) queueEnqueue(batch *pgx.Batch, command Command, rows []newRow
 		for i, id := range found {
 			places[i] = placed{id: id, duplicate: id != rows[i].id}
 		}
-		if i, id, reused := reusedKey(err); reused {
+		if i, id, taken := takenKey(err); taken {
+			if id == (OutboxID{}) {
+				return answer(nil, fmt.Errorf("message %d: the row with its idempotency key was removed meanwhile: send the batch again", i))
+			}
+			if slices.Contains(ids, id.String()) {
+				id = OutboxID{} // a row that goes with the batch
+			}
 			places = make([]placed, len(rows))
 			places[i], err = placed{id: id, reused: true}, nil
 		}
@@ -297,14 +331,15 @@ func (p *postgres) queueEnqueue(batch *pgx.Batch, command Command, rows []newRow
 	})
 }
 
-// reusedKey reads the error that enqueueAnswer raises: the message, counted from
-// 0, whose key is taken, and the row that has it.
-func reusedKey(err error) (message int, id OutboxID, ok bool) {
+// takenKey reads the error that enqueueAnswer raises: the message, counted from 0,
+// whose key was taken, and the row that has it for another message, or the zero
+// id where that row has gone meanwhile.
+func takenKey(err error) (message int, id OutboxID, ok bool) {
 	var failure *pgconn.PgError
 	if !errors.As(err, &failure) {
 		return 0, id, false
 	}
-	_, text, ok := strings.Cut(failure.Message, "outbox: idempotency key reused: ")
+	_, text, ok := strings.Cut(failure.Message, "outbox: idempotency key taken: ")
 	if !ok {
 		return 0, id, false
 	}
@@ -314,7 +349,7 @@ func reusedKey(err error) (message int, id OutboxID, ok bool) {
 		return 0, id, false
 	}
 	if len(rest) >= 36 {
-		id, _ = ParseOutboxID(rest[:36]) // none where the row has gone meanwhile
+		id, _ = ParseOutboxID(rest[:36])
 	}
 	return n - 1, id, true
 }
@@ -670,7 +705,7 @@ func (p *postgres) listForCommand(ctx context.Context, id CommandID) ([]Record, 
 }
 
 func (p *postgres) list(ctx context.Context, f Filter, after, before OutboxID, limit int) ([]Record, error) {
-	var destinations []string
+	var destinations []string // nil = all of them, as with the kinds
 	for _, d := range f.Destinations {
 		destinations = append(destinations, string(d))
 	}
@@ -680,7 +715,7 @@ func (p *postgres) list(ctx context.Context, f Filter, after, before OutboxID, l
 	}
 	args := []any{
 		after.String(), limit, f.has(StatusPending), f.has(StatusDispatching), f.has(StatusOutcomeUnknown), f.has(StatusFailed), f.has(StatusCompleted),
-		destinations, f.Kinds, before.String(), null(f.LastFailure), f.Holding, command,
+		destinations, append([]string(nil), f.Kinds...), before.String(), null(f.LastFailure), f.Holding, command,
 	}
 	var records []Record
 	batch := &pgx.Batch{}

@@ -46,6 +46,8 @@ func paymentCapture() PaymentCapture {
 // testMessage is a message for the destination whose content no other has.
 func testMessage(d Destination) Message {
 	switch d {
+	case DestinationBank:
+		return ToBank(BankTransfer{TransferID: uuid.New(), Amount: Money{Amount: decimal.RequireFromString("10.00"), Currency: "CHF"}})
 	case DestinationLedger:
 		return ToLedger(orderConfirmation())
 	case DestinationMailer:
@@ -54,6 +56,8 @@ func testMessage(d Destination) Message {
 		return ToMetrics(UsageSample{Meter: uuid.NewString(), Value: 1})
 	case DestinationPayments:
 		return ToPayments(paymentCapture())
+	case DestinationStock:
+		return ToStock(StockChange{Shelf: uuid.NewString(), Change: 1})
 	}
 	panic("no message for " + d)
 }
@@ -180,14 +184,17 @@ func (p postgresSubject) statuses(t testing.TB, id OutboxID) []Status {
 }
 
 // TestConformancePostgres proves the table of semantics for a destination of
-// every sort: idempotent with a bound of attempts, not idempotent, without a
-// bound and with nothing purged, and with completed rows not kept.
+// every sort: idempotent with a bound of attempts, not idempotent, the same by
+// Settle, without a bound and with nothing purged, with completed rows not kept,
+// and ordered.
 func TestConformancePostgres(t *testing.T) {
 	for d, claims := range map[Destination][]string{
 		DestinationMailer:   {theSame, anOlder, another, noToken, zero},
 		DestinationPayments: {theSame, another},
+		DestinationBank:     {theSame, anOlder, another},
 		DestinationLedger:   {theSame},
 		DestinationMetrics:  {theSame},
+		DestinationStock:    {theSame, anOlder},
 	} {
 		t.Run(string(d), func(t *testing.T) {
 			t.Parallel()

@@ -55,7 +55,7 @@ func (s *Store) KeepUnknown(ctx context.Context, claim Claim, askAt time.Time) e
 
 // MarkNeverArrived says that the remote, asked about a row whose outcome was
 // unknown, has never seen it: the row is due again at once, or fails when it has
-// used up its attempts.
+// used up its attempts. Repeating it changes nothing as long as the row is pending.
 func (s *Store) MarkNeverArrived(ctx context.Context, claim Claim, reason string) error {
 	return s.settleOne(ctx, claim.NeverArrived(reason))
 }
@@ -137,8 +137,10 @@ func (c Claim) GiveBack() Settlement {
 // What is said twice of a row is done in order, in a further round trip.
 //
 // The error says that nothing is known of any: the connection was lost, say. To
-// call again with the same settlements does no harm: what was carried out before
-// is accepted, save GiveBack and Postpone of rows that have been claimed since.
+// call again with the same settlements does no harm. What was carried out before
+// is accepted, or refused without effect: with ErrConflict where the row has been
+// claimed since, and in any case for Postpone, and for NeverArrived where the row
+// has failed by it; with ErrNotFound where the row was removed as it completed.
 func (s *Store) Settle(ctx context.Context, settlements ...Settlement) ([]error, error) {
 	answers, err := s.settle(ctx, settlements)
 	if err != nil {

@@ -41,11 +41,12 @@ LEFT JOIN LATERAL (
 ORDER BY v.position`
 
 // sqlEnqueueAnswer answers for messages that were inserted within a batch of the caller's, where nothing can be
-// taken back: a key that belongs to another message fails the statement and with it the batch.
+// taken back: a key that belongs to another message fails the statement and with it the batch. So
+// does a row that was there when the message was not inserted, and has been removed since.
 // $1 ids, $2 destinations, $3 idempotency keys, $4 payload types, $5 versions, $6 payloads
 const sqlEnqueueAnswer = `SELECT CASE
   WHEN m.outbox_id IS NULL OR m.payload_type <> v.payload_type OR (m.payload_version = v.payload_version AND m.payload::text <> v.payload)
-  THEN ('outbox: idempotency key reused: ' || v.position || ' ' || coalesce(m.outbox_id::text, ''))::uuid
+  THEN ('outbox: idempotency key taken: ' || v.position || ' ' || coalesce(m.outbox_id::text, ''))::uuid
   ELSE m.outbox_id END
 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::text[])
   WITH ORDINALITY AS v(outbox_id, destination, idempotency_key, payload_type, payload_version, payload, position)
@@ -66,17 +67,21 @@ DELETE FROM "outbox_message" WHERE outbox_id = ANY ($1::uuid[])`
 // are bounded by a row comparison, since with destination = d.name the planner may walk the
 // primary key through all that is scheduled.
 const sqlClaimDue = `--
--- The keys of a destination are skipped through, from a cursor: only the head of a key is locked,
--- which locks the key. A head that another worker has had meanwhile (its token has changed since
--- the snapshot) is passed over, since the rest of its key may have changed as well; so is a key of
--- which any of the next rows is held.
+-- The keys of a destination are skipped through, from a cursor. A key of which any of the next
+-- rows is held is passed over. Of the others as many heads are locked as the limit needs, so that
+-- claims at the same instant divide the keys. That does not yet make a key safe: the snapshot may
+-- be older than a claim by another worker, who has given back a part since, or who began at
+-- another row, since it saw one that committed late. So the first rows of each key are locked as
+-- well, and all must be in the version that the snapshot has; those that are not taken are written
+-- as they are, so that a claim of the key with an older snapshot finds another version. Nothing is
+-- waited for: a row that anybody has locked leaves its key to a later claim.
 --
 -- Besides the rows it returns, for each destination that has ordered rows, the key to go on from.
 -- $1 destinations, $2 limits, $3 claims start after these ids, $4 kinds, $5 token, $6 worker, $7 at,
--- $8 keys start after these, $9 keys to look at, $10 longest run, $11 rows beyond it to look at
+-- $8 keys start after these, $9 keys to look at, $10 longest run, $11 rows behind it to look at
 WITH t AS MATERIALIZED (SELECT coalesce($7::timestamptz, clock_timestamp()) AS at),
 picked AS MATERIALIZED (
-  SELECT lanes.outbox_id, d.name, lanes.go_on
+  SELECT lanes.outbox_id, lanes.taken, d.name, lanes.go_on
   FROM unnest($1::text[], $2::integer[], $3::uuid[], $8::text[]) AS d(name, n, mark, cursor)
   CROSS JOIN LATERAL (
     WITH RECURSIVE keys AS (
@@ -89,20 +94,48 @@ picked AS MATERIALIZED (
         WHERE w.destination = d.name AND w.order_key > k.order_key ORDER BY w.order_key LIMIT 1) following
       WHERE k.n < $9::integer),
     heads AS MATERIALIZED (
-      SELECT k.order_key, h.outbox_id, h.claim_token
+      SELECT k.order_key, h.outbox_id
       FROM keys k CROSS JOIN LATERAL (
-        SELECT w.outbox_id, w.claim_token, w.claim_taken_at, w.unknown, w.next_attempt_at, w.kind FROM "outbox_queue" w
+        SELECT w.outbox_id, w.claim_taken_at, w.unknown, w.next_attempt_at, w.kind FROM "outbox_queue" w
         WHERE w.destination = d.name AND w.order_key = k.order_key AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t) OR w.claim_taken_at IS NOT NULL OR w.unknown)
         ORDER BY w.seq LIMIT 1) h
       WHERE h.claim_taken_at IS NULL AND NOT h.unknown AND (h.next_attempt_at IS NULL OR h.next_attempt_at <= (SELECT t.at FROM t))
         AND h.kind = ANY ($4::text[])
         AND NOT EXISTS (SELECT FROM "outbox_hold" x WHERE x.destination = d.name AND x.order_key = k.order_key)
       LIMIT coalesce(d.n, 0)),
+    firsts AS MATERIALIZED (
+      SELECT n.outbox_id, n.version, h.outbox_id AS head, n.seq, n.ready
+      FROM heads h CROSS JOIN LATERAL (
+        SELECT r.outbox_id, r.version, r.seq, bool_and(r.ready) OVER (ORDER BY r.seq) AS ready,
+          row_number() OVER (ORDER BY r.seq) AS place, bool_or(r.held) OVER () AS held
+        FROM (
+          SELECT w.outbox_id, w.ctid AS version, w.seq, w.claim_taken_at IS NOT NULL AS held,
+            NOT w.unknown AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[]) AS ready
+          FROM "outbox_queue" w
+          WHERE w.destination = d.name AND w.order_key = h.order_key AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t) OR w.claim_taken_at IS NOT NULL OR w.unknown)
+          ORDER BY w.seq LIMIT $10::integer + $11::integer) r) n
+      WHERE NOT n.held AND n.place <= $10::integer),
+    mine AS MATERIALIZED (
+      SELECT w.outbox_id FROM "outbox_queue" w
+      WHERE w.outbox_id = ANY (ARRAY(SELECT DISTINCT f.head FROM firsts f)) AND w.claim_taken_at IS NULL
+      ORDER BY w.outbox_id LIMIT (
+        SELECT count(DISTINCT f.head) FROM (
+          SELECT g.head, count(*) FILTER (WHERE g.ready) OVER (ORDER BY g.head, g.seq) AS nth FROM firsts g) f WHERE f.nth <= d.n)
+      FOR UPDATE SKIP LOCKED),
+    runs AS MATERIALIZED (
+      SELECT f.outbox_id, f.version, f.head, f.seq, f.ready, count(*) FILTER (WHERE f.ready) OVER (ORDER BY f.head, f.seq) AS nth
+      FROM firsts f JOIN mine ON mine.outbox_id = f.head),
     locked AS MATERIALIZED (
-      SELECT w.outbox_id, w.claim_token FROM "outbox_queue" w
-      WHERE w.outbox_id = ANY (ARRAY(SELECT h.outbox_id FROM heads h)) AND w.claim_taken_at IS NULL
-      FOR UPDATE SKIP LOCKED)
-    (SELECT lane.outbox_id, NULL AS go_on FROM (
+      SELECT w.outbox_id, w.ctid AS version FROM "outbox_queue" w
+      WHERE w.outbox_id = ANY (ARRAY(
+          SELECT r.outbox_id FROM runs r WHERE r.head IN (SELECT s.head FROM runs s WHERE s.nth <= d.n)))
+      FOR UPDATE SKIP LOCKED),
+    safe AS MATERIALIZED (
+      SELECT k.outbox_id, k.head, k.seq, k.ready AND k.nth <= d.n AS wanted FROM (
+        SELECT r.outbox_id, r.head, r.seq, r.ready, r.nth, bool_and(l.outbox_id IS NOT NULL) OVER (PARTITION BY r.head) AS safe
+        FROM runs r LEFT JOIN locked l ON l.outbox_id = r.outbox_id AND l.version = r.version) k
+      WHERE k.safe)
+    (SELECT lane.outbox_id, true AS taken, NULL AS go_on FROM (
       SELECT ready.outbox_id, ready.outbox_id AS head, 0 AS seq FROM (
         SELECT w.outbox_id FROM "outbox_queue" w
         WHERE (w.destination, w.outbox_id) > (d.name, d.mark)
@@ -118,30 +151,23 @@ picked AS MATERIALIZED (
           AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[])
         ORDER BY w.next_attempt_at LIMIT coalesce(d.n, 0) FOR UPDATE SKIP LOCKED) later
       UNION ALL
-      SELECT run.outbox_id, h.outbox_id, run.seq
-      FROM heads h JOIN locked l ON l.outbox_id = h.outbox_id AND l.claim_token = h.claim_token
-      CROSS JOIN LATERAL (
-        SELECT f.outbox_id, f.seq FROM (
-          SELECT n.outbox_id, n.seq, bool_and(n.ready) OVER (ORDER BY n.seq) AND NOT bool_or(n.held) OVER ()
-            AND row_number() OVER (ORDER BY n.seq) <= $10::integer AS fine
-          FROM (
-            SELECT w.outbox_id, w.seq, w.claim_taken_at IS NOT NULL AS held,
-              NOT w.unknown AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[]) AS ready
-            FROM "outbox_queue" w
-            WHERE w.destination = d.name AND w.order_key = h.order_key AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t) OR w.claim_taken_at IS NOT NULL OR w.unknown)
-            ORDER BY w.seq LIMIT $10::integer + $11::integer) n) f
-        WHERE f.fine) run) lane
+      SELECT run.outbox_id, run.head, run.seq FROM safe run WHERE run.wanted) lane
     ORDER BY lane.head, lane.seq LIMIT coalesce(d.n, 0))
     UNION ALL
-    SELECT NULL, CASE WHEN (SELECT count(*) FROM heads) >= d.n THEN (SELECT max(h.order_key) FROM heads h)
+    SELECT behind.outbox_id, false, NULL FROM safe behind
+    UNION ALL
+    SELECT NULL, false, CASE WHEN (SELECT count(*) FROM heads) >= d.n THEN (SELECT max(h.order_key) FROM heads h)
       WHEN (SELECT count(*) FROM keys) >= $9::integer THEN (SELECT max(k.order_key) FROM keys k) ELSE '' END
     WHERE EXISTS (SELECT FROM keys) OR d.cursor <> '') lanes),
 claimed AS (
   UPDATE "outbox_queue" q
   SET claim_token = $5::bigint, claim_worker = $6::text, claim_taken_at = (SELECT t.at FROM t),
     attempt_count = q.attempt_count + 1, next_attempt_at = NULL
-  WHERE q.outbox_id = ANY (ARRAY(SELECT p.outbox_id FROM picked p)) AND q.claim_taken_at IS NULL
-  RETURNING q.outbox_id, q.attempt_count, q.attempted_at, q.remote_ref, q.seq)
+  WHERE q.outbox_id = ANY (ARRAY(SELECT p.outbox_id FROM picked p WHERE p.taken))
+  RETURNING q.outbox_id, q.attempt_count, q.attempted_at, q.remote_ref, q.seq),
+touched AS (
+  UPDATE "outbox_queue" q SET claim_token = q.claim_token
+  WHERE q.outbox_id = ANY (ARRAY(SELECT p.outbox_id FROM picked p WHERE p.outbox_id IS NOT NULL GROUP BY 1 HAVING NOT bool_or(p.taken))))
 SELECT c.outbox_id, m."command_id", m."tenant_id", m."region", m.destination, m.payload_type, m.payload_version, m.idempotency_key,
   m.payload::text, m.headers::text, m.created_at, m.expires_at, m.order_key, c.attempt_count, c.attempted_at, c.remote_ref, c.seq,
   NULL::text AS keys_of, NULL::text AS go_on
@@ -256,7 +282,8 @@ SET claim_taken_at = NULL, claim_worker = NULL, unknown = true,
   remote_ref = CASE WHEN q.unknown THEN coalesce(q.remote_ref, ($3::text[])[array_position($1::uuid[], q.outbox_id)])
     ELSE coalesce(($3::text[])[array_position($1::uuid[], q.outbox_id)], q.remote_ref) END,
   next_attempt_at = CASE
-    WHEN q.unknown_since + ($7::bigint[])[array_position($6::text[], q.destination)] * interval '1 microsecond' <= (SELECT t.at FROM t) THEN NULL
+    WHEN coalesce(q.unknown_since, (SELECT t.at FROM t)) + ($7::bigint[])[array_position($6::text[], q.destination)] * interval '1 microsecond'
+      <= (SELECT t.at FROM t) THEN NULL
     ELSE coalesce(($4::timestamptz[])[array_position($1::uuid[], q.outbox_id)], (SELECT t.at FROM t)) END
 WHERE q.outbox_id = ANY ($1::uuid[]) AND q.claim_token <> 0
     AND ((q.outbox_id, q.claim_token) IN (
@@ -304,8 +331,7 @@ WHERE q.claim_taken_at IS NOT NULL AND q.outbox_id = ANY ($1::uuid[]) AND q.clai
       SELECT u.outbox_id, u.claim_token FROM unnest($1::uuid[], $2::bigint[]) AS u(outbox_id, claim_token))) IS TRUE
 RETURNING q.outbox_id`
 
-// sqlExtendClaims renews claims. Rows are locked in the order of their ids, so that it never deadlocks with a
-// settle of the same rows.
+// sqlExtendClaims renews claims. Rows are locked in the order of their ids, as most settles lock them.
 // $1 ids, $2 tokens, $3 at
 const sqlExtendClaims = `WITH t AS MATERIALIZED (SELECT coalesce($3::timestamptz, clock_timestamp()) AS at)
 UPDATE "outbox_queue" q SET claim_taken_at = (SELECT t.at FROM t)
@@ -492,9 +518,9 @@ FROM "outbox_message" m CROSS JOIN LATERAL (
 WHERE m."command_id" = $1::uuid
 ORDER BY m.outbox_id`
 
-// sqlList reads rows by their status, a page at a time: each status walks its own table by id, or the small
-// index of those that are rare, and stops when the page is full. It is planned anew for each call,
-// with the filters that are not null.
+// sqlList reads rows, a page at a time. Each status is looked for by itself, along the ids or by an index
+// that a filter has made better, no further than the page goes; only then the rows are put together.
+// It is planned anew for each call: with the filters that are given, the limit, and the first id.
 // $1 behind this id, $2 limit, $3 pending, $4 dispatching, $5 unknown, $6 failed, $7 completed,
 // $8 destinations, $9 kinds, $10 before this id, $11 part of the last failure, $12 only rows that
 // hold their key, $13 command, $14 tenant_id, $15 region
@@ -504,33 +530,60 @@ const sqlList = `SELECT m.outbox_id, m."command_id", m."tenant_id", m."region", 
   m.order_key IS NOT NULL AND EXISTS (
     SELECT FROM "outbox_hold" h WHERE h.destination = m.destination AND h.order_key = m.order_key AND h.outbox_id = m.outbox_id) AS holding
 FROM (
-  SELECT q.outbox_id, CASE WHEN q.claim_taken_at IS NOT NULL THEN 'dispatching' ELSE 'pending' END AS status,
-    q.next_attempt_at, q.attempt_count, q.claim_token, q.claim_worker, q.claim_taken_at, q.attempted_at, q.unknown_since,
-    q.last_failure, q.remote_ref, NULL::timestamptz AS completed_at
-  FROM "outbox_queue" q
-  WHERE q.outbox_id > $1::uuid AND q.outbox_id < $10::uuid AND NOT q.unknown
-    AND ((($3::boolean) AND q.claim_taken_at IS NULL) OR (($4::boolean) AND q.claim_taken_at IS NOT NULL))
+  (SELECT r.outbox_id, CASE WHEN r.claim_taken_at IS NOT NULL THEN 'dispatching' ELSE 'pending' END AS status, 
+    r.next_attempt_at, r.attempt_count, r.claim_token, r.claim_worker, r.claim_taken_at, r.attempted_at, r.unknown_since,
+    r.last_failure, r.remote_ref, NULL::timestamptz AS completed_at
+  FROM "outbox_queue" r JOIN "outbox_message" m ON m.outbox_id = r.outbox_id
+  WHERE NOT r.unknown AND (($3::boolean AND r.claim_taken_at IS NULL) OR ($4::boolean AND r.claim_taken_at IS NOT NULL))
+    AND ($9::text[] IS NULL OR r.kind = ANY ($9::text[])) AND r.outbox_id > $1::uuid AND r.outbox_id < $10::uuid
+    AND ($8::text[] IS NULL OR r.destination = ANY ($8::text[]))
+    AND ($11::text IS NULL OR position($11::text IN r.last_failure) > 0)
+    AND ($13::uuid IS NULL OR m."command_id" = $13::uuid)
+    AND ($14::uuid IS NULL OR m."tenant_id" = $14::uuid)
+    AND ($15::text IS NULL OR m."region" = $15::text)
+  ORDER BY r.outbox_id LIMIT $2::integer)
   UNION ALL
-  SELECT q.outbox_id, 'outcome_unknown',
-    q.next_attempt_at, q.attempt_count, q.claim_token, q.claim_worker, q.claim_taken_at, q.attempted_at, q.unknown_since,
-    q.last_failure, q.remote_ref, NULL
-  FROM "outbox_queue" q WHERE q.outbox_id > $1::uuid AND q.outbox_id < $10::uuid AND q.unknown AND $5::boolean
+  (SELECT r.outbox_id, 'outcome_unknown', 
+    r.next_attempt_at, r.attempt_count, r.claim_token, r.claim_worker, r.claim_taken_at, r.attempted_at, r.unknown_since,
+    r.last_failure, r.remote_ref, NULL::timestamptz AS completed_at
+  FROM "outbox_queue" r JOIN "outbox_message" m ON m.outbox_id = r.outbox_id
+  WHERE r.unknown AND $5::boolean
+    AND ($9::text[] IS NULL OR r.kind = ANY ($9::text[])) AND r.outbox_id > $1::uuid AND r.outbox_id < $10::uuid
+    AND ($8::text[] IS NULL OR r.destination = ANY ($8::text[]))
+    AND ($11::text IS NULL OR position($11::text IN r.last_failure) > 0)
+    AND ($13::uuid IS NULL OR m."command_id" = $13::uuid)
+    AND ($14::uuid IS NULL OR m."tenant_id" = $14::uuid)
+    AND ($15::text IS NULL OR m."region" = $15::text)
+  ORDER BY r.outbox_id LIMIT $2::integer)
   UNION ALL
-  SELECT o.outbox_id, 'failed', NULL, o.attempt_count, o.claim_token, NULL, NULL, NULL, NULL, o.last_failure, o.remote_ref, o.completed_at
-  FROM "outbox_outcome" o WHERE o.outbox_id > $1::uuid AND o.outbox_id < $10::uuid AND o.failed AND $6::boolean
+  (SELECT r.outbox_id, 'failed', 
+    NULL, r.attempt_count, r.claim_token, NULL, NULL, NULL, NULL, r.last_failure, r.remote_ref, r.completed_at
+  FROM "outbox_outcome" r JOIN "outbox_message" m ON m.outbox_id = r.outbox_id
+  WHERE r.failed AND $6::boolean
+    AND (NOT $12::boolean OR EXISTS (
+      SELECT FROM "outbox_hold" h WHERE h.destination = m.destination AND h.order_key = m.order_key AND h.outbox_id = r.outbox_id))
+    AND ($9::text[] IS NULL OR m.destination || '/' || m.payload_type || '@' || m.payload_version = ANY ($9::text[])) AND r.outbox_id > $1::uuid AND r.outbox_id < $10::uuid
+    AND ($8::text[] IS NULL OR r.destination = ANY ($8::text[]))
+    AND ($11::text IS NULL OR position($11::text IN r.last_failure) > 0)
+    AND ($13::uuid IS NULL OR m."command_id" = $13::uuid)
+    AND ($14::uuid IS NULL OR m."tenant_id" = $14::uuid)
+    AND ($15::text IS NULL OR m."region" = $15::text)
+  ORDER BY r.outbox_id LIMIT $2::integer)
   UNION ALL
-  SELECT o.outbox_id, 'completed', NULL, o.attempt_count, o.claim_token, NULL, NULL, NULL, NULL, o.last_failure, o.remote_ref, o.completed_at
-  FROM "outbox_outcome" o WHERE o.outbox_id > $1::uuid AND o.outbox_id < $10::uuid AND NOT o.failed AND $7::boolean) s
+  (SELECT r.outbox_id, 'completed', 
+    NULL, r.attempt_count, r.claim_token, NULL, NULL, NULL, NULL, r.last_failure, r.remote_ref, r.completed_at
+  FROM "outbox_outcome" r JOIN "outbox_message" m ON m.outbox_id = r.outbox_id
+  WHERE NOT r.failed AND $7::boolean
+    AND ($9::text[] IS NULL OR m.destination || '/' || m.payload_type || '@' || m.payload_version = ANY ($9::text[])) AND r.outbox_id > $1::uuid AND r.outbox_id < $10::uuid
+    AND ($8::text[] IS NULL OR r.destination = ANY ($8::text[]))
+    AND ($11::text IS NULL OR position($11::text IN r.last_failure) > 0)
+    AND ($13::uuid IS NULL OR m."command_id" = $13::uuid)
+    AND ($14::uuid IS NULL OR m."tenant_id" = $14::uuid)
+    AND ($15::text IS NULL OR m."region" = $15::text)
+  ORDER BY r.outbox_id LIMIT $2::integer)
+  ORDER BY outbox_id LIMIT $2::integer) s
 JOIN "outbox_message" m ON m.outbox_id = s.outbox_id
-WHERE ($8::text[] IS NULL OR m.destination = ANY ($8::text[]))
-  AND ($9::text[] IS NULL OR m.destination || '/' || m.payload_type || '@' || m.payload_version = ANY ($9::text[]))
-  AND ($11::text IS NULL OR position($11::text IN s.last_failure) > 0)
-  AND (NOT $12::boolean OR (m.order_key IS NOT NULL AND EXISTS (
-    SELECT FROM "outbox_hold" h WHERE h.destination = m.destination AND h.order_key = m.order_key AND h.outbox_id = m.outbox_id)))
-  AND ($13::uuid IS NULL OR m."command_id" = $13::uuid)
-  AND ($14::uuid IS NULL OR m."tenant_id" = $14::uuid)
-  AND ($15::text IS NULL OR m."region" = $15::text)
-ORDER BY s.outbox_id LIMIT $2::integer`
+ORDER BY s.outbox_id`
 
 // sqlStats counts rows that are alive, those that have failed (by the small index of these), and keys that
 // failed rows hold.
