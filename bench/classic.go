@@ -97,7 +97,7 @@ func (c *classic) enqueue(ctx context.Context, tx pgx.Tx, o benchbox.OrderPlaced
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, sqlClassicEnqueue, id, o.OrderID, time.Now(), "order_placed:"+o.OrderID.String(), string(payload))
+	_, err = tx.Exec(ctx, sqlClassicEnqueue, id.String(), o.OrderID.String(), time.Now(), "order_placed:"+o.OrderID.String(), string(payload))
 	return err
 }
 
@@ -139,9 +139,9 @@ func (c *classic) deliver(ctx context.Context, worker string) (int, error) {
 	if err != nil || len(messages) == 0 {
 		return 0, err
 	}
-	ids := make([]uuid.UUID, len(messages))
+	ids := make([]string, len(messages))
 	for i, m := range messages {
-		ids[i] = m.id
+		ids[i] = m.id.String()
 	}
 	done, err := c.db.Exec(ctx, sqlClassicComplete, ids, token)
 	if err != nil {

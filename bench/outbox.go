@@ -95,7 +95,7 @@ func claimsOf(entries []benchbox.Entry) []benchbox.Claim {
 }
 
 func (g *generated) left(ctx context.Context) (int, error) {
-	return count(ctx, g.db, "SELECT count(*) FROM outbox_queue")
+	return count(ctx, g.db, "SELECT (SELECT count(*) FROM outbox_message) - (SELECT count(*) FROM outbox_outcome WHERE NOT failed)")
 }
 
 func (g *generated) reset(ctx context.Context) error {

@@ -38,6 +38,7 @@ type payloadEmitter struct {
 	pkg      string
 	keyed    typeSet               // objects that hold a map, however deep
 	checked  typeSet               // objects that can break a rule
+	held     typeSet               // types that some payload holds, however deep
 	patterns map[*model.Ref]string // variables that hold the compiled patterns
 	err      error                 // the first
 }
@@ -52,7 +53,20 @@ func newPayloadEmitter(m *model.Model) *payloadEmitter {
 		e.checked = found
 		return cyclic[leaf(r).Named] || len(e.rules(r)) > 0
 	})
+	e.held = typeSet{}
+	for _, p := range m.Payloads {
+		e.hold(p.Fields)
+	}
 	return e
+}
+
+func (e *payloadEmitter) hold(fields []*model.Field) {
+	for _, f := range fields {
+		if t := leaf(f.Ref).Named; t != nil && !e.held[t] {
+			e.held[t] = true
+			e.hold(t.Fields)
+		}
+	}
 }
 
 // structure is what payloads and objects have in common.
@@ -82,7 +96,8 @@ func (e *payloadEmitter) payload(p *model.Payload) {
 }
 
 func (e *payloadEmitter) object(t *model.Type) {
-	s := structure{goName: t.GoName, receiver: "t", fields: t.Fields, sensitive: t.Sensitive, checked: e.checked[t]}
+	s := structure{goName: t.GoName, receiver: "t", fields: t.Fields, sensitive: t.Sensitive}
+	s.checked = e.checked[t] && e.held[t] // what no payload holds is never asked
 	e.declare([]string{orElse(t.Doc, t.GoName+" is the type "+t.Name+"."), deprecated(t.Deprecated)}, s.declaration())
 	e.structure(s)
 }

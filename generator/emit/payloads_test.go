@@ -61,6 +61,12 @@ func TestPayloadSource(t *testing.T) {
 			want:   []string{`	check(c, "b", p.B, validText)`},
 			not:    `check(c, "a"`,
 		},
+		"a type that no payload holds is not checked": {
+			types:  "{left: {fields: {a: right, b: {type: string, pattern: x}}}, right: {fields: {a: string}}}",
+			fields: "{a: right}",
+			want:   []string{`	check(c, "a", p.A, Right.check)`, "func (t *Left) decode(v jsonValue) {", "func (t Right) check(c *checks) {"},
+			not:    "func (t Left) check",
+		},
 		"a type that holds itself is checked for its depth": {
 			types:  "{node: {fields: {next: optional node}}}",
 			fields: "{a: {list: node}}",

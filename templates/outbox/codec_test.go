@@ -250,6 +250,16 @@ func TestReadingIsLenientWhereOthersWrite(t *testing.T) {
 	}
 }
 
+func TestTimesAreReadInUTC(t *testing.T) {
+	var got Optionals
+	if err := got.UnmarshalJSON([]byte(`{"time":"2026-11-30T13:30:45+01:00"}`)); err != nil {
+		t.Fatal(err)
+	}
+	if location := got.Time.Location(); location != time.UTC {
+		t.Errorf("the time is in %s", location)
+	}
+}
+
 func TestReadErrorsSayWhereAndNeverWhat(t *testing.T) {
 	const wide = "must be a whole number from -9223372036854775808 to 9223372036854775807"
 	tests := map[string]struct {
@@ -291,6 +301,7 @@ func TestReadErrorsSayWhereAndNeverWhat(t *testing.T) {
 		"a decimal with a sign alone":   {Optionals{}, `{"decimal":"-"}`, "decimal " + ruleDecimal},
 		"a decimal of a gigabyte":       {Optionals{}, `{"decimal":"1e999999999"}`, "decimal " + ruleDecimal},
 		"a decimal beyond its point":    {Optionals{}, `{"decimal":1e-99999}`, "decimal " + ruleDecimal},
+		"a decimal of too many digits":  {Optionals{}, `{"decimal":"123e131070"}`, "decimal " + ruleDecimal},
 		"a decimal that is true":        {Optionals{}, `{"decimal":true}`, "decimal " + ruleDecimal},
 		"a bigint with a fraction":      {Optionals{}, `{"bigint":"1.5"}`, "bigint " + ruleBigint},
 		"a bigint with a plus sign":     {Optionals{}, `{"bigint":"+1"}`, "bigint " + ruleBigint},

@@ -4,9 +4,7 @@ package benchbox
 
 import (
 	"cmp"
-
 	"fmt"
-
 	"strconv"
 	"strings"
 	"time"
@@ -70,7 +68,7 @@ func (c *checks) within(step string, first int) {
 // begin that it adds.
 func apply[T any](c *checks, v T, rules []rule[T]) int {
 	first := len(c.violations)
-	if c.depth == maxDepth && !c.tooDeep {
+	if c.depth == maxDepth-1 && !c.tooDeep { // the payload itself is a level, too
 		c.tooDeep = true
 		c.fail(ruleDepth)
 	}

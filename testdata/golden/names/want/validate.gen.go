@@ -4,12 +4,9 @@ package uuid
 
 import (
 	"encoding/json"
-
 	"maps"
-
 	"regexp"
 	"slices"
-
 	"strings"
 	"time"
 	"unicode/utf8"

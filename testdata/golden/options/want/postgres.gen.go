@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -302,19 +303,17 @@ func (s *stored) targets(e *Entry) []any {
 	return append(targets, (*string)(&e.Destination), &e.PayloadType, &s.version, &e.IdempotencyKey, &s.payload, &s.headers, &e.EnqueuedAt, &s.expires)
 }
 
-func (s *stored) finish(e *Entry) error {
+func (s *stored) finish(e *Entry) {
 	e.ID, e.Claim.ID = OutboxID(s.id), OutboxID(s.id)
 	e.CommandID, e.Columns = s.command.id, s.command.columns
 	e.PayloadVersion, e.Attempt = int(s.version), int(s.attempt)
 	e.Raw = []byte(s.payload)
 	e.ExpiresAt, e.LastAttemptAt, e.RemoteRef = value(s.expires), value(s.attempted), value(s.ref)
-	if s.headers != nil {
-		if err := json.Unmarshal([]byte(*s.headers), &e.Headers); err != nil {
-			return err
-		}
-	}
 	e.decode()
-	return nil
+	if s.headers != nil && json.Unmarshal([]byte(*s.headers), &e.Headers) != nil {
+		e.Headers, e.Payload = nil, nil
+		e.DecodeErr = fmt.Errorf("%w: the headers are no object of texts", ErrUndecodable)
+	}
 }
 
 // value is what a pointer points to, or the zero value.
@@ -332,7 +331,8 @@ func scanEntry(row pgx.CollectableRow) (Entry, error) {
 	if err := row.Scan(append(s.targets(&e), &s.attempt, &s.attempted, &s.ref)...); err != nil {
 		return Entry{}, err
 	}
-	return e, s.finish(&e)
+	s.finish(&e)
+	return e, nil
 }
 
 func scanRecord(row pgx.CollectableRow) (Record, error) {
@@ -347,7 +347,8 @@ func scanRecord(row pgx.CollectableRow) (Record, error) {
 	}
 	r.NextAttemptAt, r.ClaimedAt, r.UnknownSince, r.CompletedAt = value(next), value(claimed), value(since), value(completed)
 	r.Worker, r.LastFailure, r.OrderKey = value(worker), value(failure), value(orderKey)
-	return r, s.finish(&r.Entry)
+	s.finish(&r.Entry)
+	return r, nil
 }
 
 // settleArgs are settlements of one statement, a column for each parameter.

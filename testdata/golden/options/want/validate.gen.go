@@ -4,7 +4,6 @@ package optionbox
 
 import (
 	"strings"
-
 	"unicode/utf8"
 )
 

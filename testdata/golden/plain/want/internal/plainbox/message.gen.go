@@ -142,8 +142,8 @@ func (m Message) prepare(command Command, equals map[string]int) (newRow, error)
 		return newRow{}, err
 	}
 	for _, t := range []time.Time{m.due, m.expires} {
-		if !t.IsZero() && !storable(t) {
-			return newRow{}, errors.New("a time must lie within the years 1 to 9999")
+		if err := checkTime(t); err != nil {
+			return newRow{}, err
 		}
 	}
 	if !m.due.IsZero() && !m.expires.IsZero() && !m.expires.After(m.due) {
@@ -186,6 +186,15 @@ func (m Message) prepare(command Command, equals map[string]int) (newRow, error)
 		}
 	}
 	return row, nil
+}
+
+// checkTime refuses a time that Postgres or RFC 3339 cannot hold, before it is
+// sent: afterwards a transaction of the caller's could not be used any more.
+func checkTime(t time.Time) error {
+	if !storable(t) {
+		return errors.New("a time must lie within the years 1 to 9999")
+	}
+	return nil
 }
 
 // storable tells whether Postgres and RFC 3339 both can hold the time.

@@ -4,7 +4,6 @@ package plainbox
 
 import (
 	"strings"
-
 	"unicode/utf8"
 )
 
