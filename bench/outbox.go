@@ -130,7 +130,10 @@ func (g *generated) insert(ctx context.Context, h history) error {
 	if err != nil {
 		return err
 	}
-	_, err = g.db.Exec(ctx, sqlInsertStates[h.state], string(h.destination))
+	stated, err := g.db.Exec(ctx, sqlInsertStates[h.state], string(h.destination))
+	if err == nil && stated.RowsAffected() != int64(h.n) {
+		err = fmt.Errorf("%d messages of a history of %d were stored", stated.RowsAffected(), h.n)
+	}
 	return err
 }
 

@@ -12,17 +12,17 @@ import (
 )
 
 // TestEveryTypeIsEmittedAsRecorded holds the payloads that the tests of the
-// fixed files use to what is emitted for their specification. The table of
-// codecs is left out, since that package has one of its own.
+// fixed files use to what is emitted for their specification. readerOf is left
+// out, since that package has one of its own.
 func TestEveryTypeIsEmittedAsRecorded(t *testing.T) {
 	const dir = "../../templates/outbox"
 	source, err := emit.Payloads(readModel(t, filepath.Join(dir, "testdata/everything.yaml")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	types, _, found := strings.Cut(string(source), "\n// codecs ")
+	types, _, found := strings.Cut(string(source), "\n// readerOf ")
 	if !found {
-		t.Fatal("there is no table of codecs")
+		t.Fatal("there is no readerOf")
 	}
 	name := filepath.Join(dir, "everything_test.go")
 	if *update {

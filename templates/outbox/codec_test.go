@@ -296,6 +296,7 @@ func TestReadErrorsSayWhereAndNeverWhat(t *testing.T) {
 		"a time that is none":           {Optionals{}, `{"time":"tiger"}`, "time must be a time in RFC 3339 within the years 1 to 9999"},
 		"a time after its zone":         {Optionals{}, `{"time":"9999-12-31T23:59:59-01:00"}`, "time must be a time in RFC 3339 within the years 1 to 9999"},
 		"a date that does not exist":    {Optionals{}, `{"date":"2026-02-30"}`, "date must be a date such as 2026-11-30, within the years 1 to 9999"},
+		"a date of the year 0":          {Optionals{}, `{"date":"0000-01-01"}`, "date " + ruleDate},
 		"a duration that is none":       {Optionals{}, `{"duration":"tiger"}`, "duration must be a duration such as 1m30s"},
 		"a decimal that is none":        {Optionals{}, `{"decimal":"tiger"}`, "decimal " + ruleDecimal},
 		"a decimal with a sign alone":   {Optionals{}, `{"decimal":"-"}`, "decimal " + ruleDecimal},

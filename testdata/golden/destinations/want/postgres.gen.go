@@ -52,13 +52,20 @@ func (p *postgres) send(ctx context.Context, statements *pgx.Batch) error {
 		return sendInTx(ctx, db, statements)
 	}
 	return pgx.BeginFunc(ctx, p.db, func(tx pgx.Tx) error {
+		// Not within the batch: pgx may have it prepared first, after which the
+		// level stands.
+		if _, err := tx.Exec(ctx, sqlReadCommitted); err != nil {
+			return err
+		}
 		batch := &pgx.Batch{}
-		batch.Queue("SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE")
 		batch.Queue("SET LOCAL jit = off")
 		batch.QueuedQueries = append(batch.QueuedQueries, statements.QueuedQueries...)
 		return tx.SendBatch(ctx, batch).Close()
 	})
 }
+
+// sqlReadCommitted makes a transaction that has just begun one of the store's own.
+const sqlReadCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE"
 
 func sendInTx(ctx context.Context, conn *pgx.Conn, statements *pgx.Batch) error {
 	if conn.PgConn().TxStatus() != 'I' {

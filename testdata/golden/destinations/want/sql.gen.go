@@ -385,7 +385,8 @@ ORDER BY m.outbox_id`
 // sqlStats counts rows that are alive, and those that have failed (by the small index of these).
 const sqlStats = `SELECT q.destination, q.kind,
   CASE WHEN q.unknown THEN 'outcome_unknown' WHEN q.claim_taken_at IS NOT NULL THEN 'dispatching' ELSE 'pending' END AS status,
-  count(*), count(*) FILTER (WHERE NOT q.unknown AND q.claim_taken_at IS NULL AND (q.next_attempt_at IS NULL OR q.next_attempt_at <= clock_timestamp())),
+  count(*), count(*) FILTER (WHERE NOT q.unknown AND q.claim_taken_at IS NULL AND (q.next_attempt_at IS NULL OR q.next_attempt_at <= clock_timestamp())
+    AND (q.expires_at IS NULL OR q.expires_at > clock_timestamp())),
   min(q.outbox_id::text COLLATE "C")
 FROM "outbox_queue" q GROUP BY 1, 2, 3
 UNION ALL
