@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"time"
@@ -89,7 +88,7 @@ func (c *classic) enqueue(ctx context.Context, tx pgx.Tx, o benchbox.OrderPlaced
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	payload, err := json.Marshal(o)
+	payload, err := o.MarshalJSON()
 	if err != nil {
 		return err
 	}
@@ -134,7 +133,7 @@ func (c *classic) deliver(ctx context.Context, worker string) (int, error) {
 		if err != nil {
 			return m, err
 		}
-		return m, json.Unmarshal([]byte(m.payload), &m.decoded)
+		return m, m.decoded.UnmarshalJSON([]byte(m.payload))
 	})
 	if err != nil || len(messages) == 0 {
 		return 0, err

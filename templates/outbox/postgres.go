@@ -172,7 +172,8 @@ func (p *postgres) enqueue(ctx context.Context, command Command, rows []newRow) 
 	}
 	var inserted []OutboxID
 	for range enqueueTries {
-		ids, err := one(ctx, p, scanID, sqlEnqueue, enqueueArgs(command, rows, open)...)
+		sql, args := enqueueStatement(command, rows, open)
+		ids, err := one(ctx, p, scanID, sql, args...)
 		if err != nil {
 			return nil, err
 		}
@@ -242,7 +243,17 @@ func (p *postgres) look(ctx context.Context, rows []newRow, open []int) (found m
 	return found, -1, nil
 }
 
-func enqueueArgs(command Command, rows []newRow, which []int) []any {
+// enqueueStatement inserts some of the rows. A single message is the usual case
+// and has a statement of its own.
+func enqueueStatement(command Command, rows []newRow, which []int) (sql string, args []any) {
+	if len(which) == 1 {
+		row := rows[which[0]]
+		args = []any{
+			row.id.String(), row.id.createdAt(), nullTime(row.expires), lifetime(row), nullTime(row.due), row.version, string(row.destination),
+			row.payloadType, row.key, null(row.orderKey), null(row.limitKey), null(row.headers), row.payload,
+		}
+		return sqlEnqueueOne, append(args, command.args()...)
+	}
 	n := len(which)
 	var (
 		ids, destinations, types, keys, payloads = make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
@@ -258,13 +269,18 @@ func enqueueArgs(command Command, rows []newRow, which []int) []any {
 		destinations[k], types[k], versions[k] = string(row.destination), row.payloadType, row.version
 		keys[k], orderKeys[k], limitKeys[k] = row.key, null(row.orderKey), null(row.limitKey)
 		headers[k], payloads[k] = null(row.headers), row.payload
-		due[k], expires[k] = nullTime(row.due), nullTime(row.expires)
-		if row.lifetime > 0 {
-			lifetimes[k] = microseconds(row.lifetime)
-		}
+		due[k], expires[k], lifetimes[k] = nullTime(row.due), nullTime(row.expires), lifetime(row)
 	}
-	args := []any{ids, created, expires, lifetimes, due, versions, destinations, types, keys, orderKeys, limitKeys, headers, payloads}
-	return append(args, command.args()...)
+	args = []any{ids, created, expires, lifetimes, due, versions, destinations, types, keys, orderKeys, limitKeys, headers, payloads}
+	return sqlEnqueue, append(args, command.args()...)
+}
+
+// lifetime is the age in microseconds at which the row expires, or nil.
+func lifetime(row newRow) *int64 {
+	if row.lifetime == 0 {
+		return nil
+	}
+	return microseconds(row.lifetime)
 }
 
 func (p *postgres) claimDue(ctx context.Context, c claimCall) ([]Entry, error) {
