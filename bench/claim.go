@@ -86,11 +86,9 @@ func newClaimSide(ctx context.Context, db *pgxpool.Pool, h history) (*claimSide,
 		return nil, err
 	}
 	side := &claimSide{generated: newGenerated(db), lately: make(map[benchbox.OutboxID]bool)}
-	if h.n > 0 {
-		h.destination, h.age = benchbox.DestinationLedger, 30*24*time.Hour
-		if err := side.insert(ctx, h); err != nil {
-			return nil, err
-		}
+	h.destination, h.age = benchbox.DestinationLedger, 30*24*time.Hour
+	if err := side.insert(ctx, h); err != nil {
+		return nil, err
 	}
 	for _, d := range allDestinations {
 		if err := side.insert(ctx, history{n: 10 * batchSize, destination: d, state: due, age: time.Hour}); err != nil {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"time"
@@ -89,7 +88,7 @@ func (c *classic) enqueue(ctx context.Context, tx pgx.Tx, o benchbox.OrderPlaced
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	payload, err := json.Marshal(o)
+	payload, err := o.MarshalJSON()
 	if err != nil {
 		return err
 	}
@@ -97,7 +96,7 @@ func (c *classic) enqueue(ctx context.Context, tx pgx.Tx, o benchbox.OrderPlaced
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, sqlClassicEnqueue, id, o.OrderID, time.Now(), "order_placed:"+o.OrderID.String(), string(payload))
+	_, err = tx.Exec(ctx, sqlClassicEnqueue, id.String(), o.OrderID.String(), time.Now(), "order_placed:"+o.OrderID.String(), string(payload))
 	return err
 }
 
@@ -134,14 +133,14 @@ func (c *classic) deliver(ctx context.Context, worker string) (int, error) {
 		if err != nil {
 			return m, err
 		}
-		return m, json.Unmarshal([]byte(m.payload), &m.decoded)
+		return m, m.decoded.UnmarshalJSON([]byte(m.payload))
 	})
 	if err != nil || len(messages) == 0 {
 		return 0, err
 	}
-	ids := make([]uuid.UUID, len(messages))
+	ids := make([]string, len(messages))
 	for i, m := range messages {
-		ids[i] = m.id
+		ids[i] = m.id.String()
 	}
 	done, err := c.db.Exec(ctx, sqlClassicComplete, ids, token)
 	if err != nil {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -11,36 +10,45 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// drain delivers all that is due, with so many workers. delivered, when there is
-// one, is told of every batch, by one worker at a time.
-func drain(ctx context.Context, o outbox, workers int, delivered func(n int)) error {
+// drain delivers the n messages that are due, with so many workers, and fails
+// when it was not n. delivered, when there is one, is told of every batch, by
+// one worker at a time.
+func drain(ctx context.Context, o outbox, n, workers int, delivered func(batch int)) error {
 	var one sync.Mutex
+	total := 0
 	err := together(workers, func(worker int) error {
 		for {
-			n, err := o.deliver(ctx, fmt.Sprintf("worker-%d", worker))
-			if err != nil || n == 0 {
+			batch, err := o.deliver(ctx, fmt.Sprintf("worker-%d", worker))
+			if err != nil || batch == 0 {
 				return err
 			}
+			one.Lock()
+			total += batch
 			if delivered != nil {
-				one.Lock()
-				delivered(n)
-				one.Unlock()
+				delivered(batch)
 			}
+			one.Unlock()
 		}
 	})
 	if err != nil {
 		return err
 	}
 	left, err := o.left(ctx)
-	if err == nil && left > 0 {
-		err = fmt.Errorf("%s: %d messages were left", o.name(), left)
+	if err == nil && (total != n || left != 0) {
+		err = fmt.Errorf("%s: of %d messages %d were delivered and %d are left", o.name(), n, total, left)
 	}
 	return err
 }
 
 // refill leaves n messages that are due and no others, in a quiet database.
 func refill(ctx context.Context, db *pgxpool.Pool, o outbox, n int) error {
-	return errors.Join(o.reset(ctx), o.fill(ctx, n), settleDown(ctx, db))
+	if err := o.reset(ctx); err != nil {
+		return err
+	}
+	if err := o.fill(ctx, n); err != nil {
+		return err
+	}
+	return settleDown(ctx, db)
 }
 
 // measureDrain counts messages that one worker, and four, claim and complete in
@@ -64,14 +72,14 @@ func measureDrain(ctx context.Context, database databaseMaker, s scale) ([]table
 					return nil, err
 				}
 				start := time.Now()
-				if err := drain(ctx, o, n, nil); err != nil {
+				if err := drain(ctx, o, s.messages, n, nil); err != nil {
 					return nil, err
 				}
 				if k == 0 {
 					continue // the statements were not prepared yet
 				}
 				r := &t.rows[w*len(contenders)+i]
-				r.name = fmt.Sprintf("%s, %d workers", o.name(), n)
+				r.name = fmt.Sprintf("%s, workers: %d", o.name(), n)
 				r.values = append(r.values, float64(s.messages)/time.Since(start).Seconds())
 			}
 		}
@@ -124,7 +132,7 @@ func drainTenths(ctx context.Context, db *pgxpool.Pool, o outbox, n int) (first,
 		}
 		var total int
 		times := []time.Time{time.Now()}
-		err := drain(ctx, o, 1, func(batch int) {
+		err := drain(ctx, o, n, 1, func(batch int) {
 			for total += batch; len(times)*n <= 10*total; {
 				times = append(times, time.Now())
 			}

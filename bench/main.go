@@ -53,8 +53,11 @@ func main() {
 		s.rounds = *rounds
 	}
 	chosen, err := choose(*only)
-	if err != nil || flag.NArg() > 0 {
-		fmt.Fprintln(os.Stderr, "bench:", errors.Join(err, unexpected(flag.Args())))
+	if err == nil && flag.NArg() > 0 {
+		err = fmt.Errorf("unexpected arguments: %s", strings.Join(flag.Args(), " "))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -63,13 +66,6 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
-}
-
-func unexpected(args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return fmt.Errorf("unexpected arguments: %s", strings.Join(args, " "))
 }
 
 // A scale says how much is done.
@@ -154,26 +150,25 @@ func bench(ctx context.Context, out io.Writer, chosen []experiment, s scale) (er
 	return nil
 }
 
+// onServer runs one experiment and drops the databases that it has asked for.
 func onServer(ctx context.Context, server *pgtest.Server, e experiment, s scale) (tables []table, err error) {
-	database := func(ctx context.Context) (*pgxpool.Pool, error) {
+	var opened []*pgxpool.Pool
+	defer func() {
+		for _, db := range opened {
+			db.Close()
+			err = errors.Join(err, server.DropDatabase(context.WithoutCancel(ctx), db.Config().ConnString()))
+		}
+	}()
+	return e.run(ctx, func(ctx context.Context) (*pgxpool.Pool, error) {
 		url, err := server.CreateDatabase(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return pgxpool.New(ctx, url)
-	}
-	var opened []*pgxpool.Pool
-	defer func() {
-		for _, pool := range opened {
-			pool.Close()
-			err = errors.Join(err, server.DropDatabase(context.WithoutCancel(ctx), pool.Config().ConnString()))
+		db, err := pgxpool.New(ctx, url)
+		if err != nil {
+			return nil, err
 		}
-	}()
-	return e.run(ctx, func(ctx context.Context) (*pgxpool.Pool, error) {
-		pool, err := database(ctx)
-		if err == nil {
-			opened = append(opened, pool)
-		}
-		return pool, err
+		opened = append(opened, db)
+		return db, nil
 	}, s)
 }

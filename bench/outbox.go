@@ -95,7 +95,7 @@ func claimsOf(entries []benchbox.Entry) []benchbox.Claim {
 }
 
 func (g *generated) left(ctx context.Context) (int, error) {
-	return count(ctx, g.db, "SELECT count(*) FROM outbox_queue")
+	return count(ctx, g.db, "SELECT (SELECT count(*) FROM outbox_message) - (SELECT count(*) FROM outbox_outcome WHERE NOT failed)")
 }
 
 func (g *generated) reset(ctx context.Context) error {
@@ -130,7 +130,10 @@ func (g *generated) insert(ctx context.Context, h history) error {
 	if err != nil {
 		return err
 	}
-	_, err = g.db.Exec(ctx, sqlInsertStates[h.state], string(h.destination))
+	stated, err := g.db.Exec(ctx, sqlInsertStates[h.state], string(h.destination))
+	if err == nil && stated.RowsAffected() != int64(h.n) {
+		err = fmt.Errorf("%d messages of a history of %d were stored", stated.RowsAffected(), h.n)
+	}
 	return err
 }
 

@@ -33,25 +33,17 @@ func atLeast(bound float64) target { return target{bound, true} }
 func atMost(bound float64) target  { return target{bound, false} }
 
 func (t target) String() string {
-	switch {
-	case t == target{}:
-		return ""
-	case t.atLeast:
+	if t.atLeast {
 		return fmt.Sprintf("at least %.2f", t.bound)
-	default:
-		return fmt.Sprintf("at most %.2f", t.bound)
 	}
+	return fmt.Sprintf("at most %.2f", t.bound)
 }
 
 func (t target) verdict(ratio float64) string {
-	switch {
-	case t == target{}:
-		return ""
-	case t.atLeast == (ratio >= t.bound) || ratio == t.bound:
-		return "reached"
-	default:
+	if t.atLeast && ratio < t.bound || !t.atLeast && ratio > t.bound {
 		return "missed"
 	}
+	return "reached"
 }
 
 // ratios are those of the rounds.
@@ -69,19 +61,24 @@ func (r row) ratios() []float64 {
 // String gives the table as aligned text.
 func (t table) String() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s, %s\n", t.title, t.unit)
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "  \tmedian\tmin..max\tratio\tmin..max\tof\ttarget\t")
+	fmt.Fprintln(w, "\tmedian\tmin..max\tratio\tmin..max\tof\ttarget")
 	for _, r := range t.rows {
-		fmt.Fprintf(w, "  %s\t%s\t%s", r.name, figure(median(r.values)), spread(r.values))
+		var ratio, ratioSpread, against, reached string
 		if ratios := r.ratios(); ratios != nil {
-			ratio := median(ratios)
-			fmt.Fprintf(w, "\t%s\t%s\t%s\t%s\t%s", figure(ratio), spread(ratios), r.against.name, r.target, r.target.verdict(ratio))
+			ratio, ratioSpread, against = figure(median(ratios)), spread(ratios), r.against.name
+			if r.target != (target{}) {
+				reached = r.target.String() + ": " + r.target.verdict(median(ratios))
+			}
 		}
-		fmt.Fprintln(w)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.name, figure(median(r.values)), spread(r.values), ratio, ratioSpread, against, reached)
 	}
 	w.Flush() // a strings.Builder takes everything
-	return text.String()
+	lines := fmt.Sprintf("%s, %s\n", t.title, t.unit)
+	for line := range strings.Lines(text.String()) {
+		lines += "  " + strings.TrimRight(line, " \n") + "\n"
+	}
+	return lines
 }
 
 func spread(values []float64) string {

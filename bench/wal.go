@@ -44,7 +44,7 @@ func measureWAL(ctx context.Context, database databaseMaker, s scale) ([]table, 
 			if err := settleDown(ctx, db); err != nil {
 				return nil, err
 			}
-			bytes, err = walOf(ctx, db, func() error { return drain(ctx, o, 1, nil) })
+			bytes, err = walOf(ctx, db, func() error { return drain(ctx, o, s.messages, 1, nil) })
 			if err != nil {
 				return nil, err
 			}

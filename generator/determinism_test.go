@@ -16,7 +16,7 @@ import (
 	"github.com/outboxgen/outboxgen/schema"
 )
 
-// TestSameBytesEverywhere makes everything of each theme twenty times, under
+// TestSameBytesEverywhere makes everything of the richest themes twenty times, under
 // what the output of generators is known to depend on. That the disk gets the
 // same bytes wherever it is, TestGolden shows.
 func TestSameBytesEverywhere(t *testing.T) {
@@ -33,7 +33,7 @@ func TestSameBytesEverywhere(t *testing.T) {
 		}},
 		{"another working directory", func(t *testing.T) { t.Chdir(t.TempDir()) }},
 	}
-	for _, theme := range themes(t) {
+	for _, theme := range []string{"destinations", "names", "types"} {
 		t.Run(theme, func(t *testing.T) {
 			source, err := os.ReadFile(filepath.Join(goldenDir, theme, "outbox.yaml"))
 			if err != nil {

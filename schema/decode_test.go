@@ -121,7 +121,7 @@ func TestDecodeEverything(t *testing.T) {
 		File:    "outbox.yaml",
 		Package: written("box"),
 		Out:     written("internal/box"),
-		Doc:     written("What leaves."),
+		Doc:     written("What\tleaves."),
 		Store: Store{
 			Table:   written("order_outbox"),
 			Schema:  written("shop"),
@@ -330,9 +330,9 @@ func TestPathsAndDottedNames(t *testing.T) {
 types:
   part: {fields: {a.b: uuid, c: string}}
 payloads:
-  ping: {fields: {part: part, part.x: string, d.e.f: int64}}
+  ping: {fields: {part: part, part.x: string, q.x: string, q: part, d.e.f: int64}}
 destinations:
-  peer: {accepts: [ping], idempotent: true, idempotency_key: [part.a.b, part.c, part.x, d.e.f]}
+  peer: {accepts: [ping], idempotent: true, idempotency_key: [part.a.b, part.c, part.x, q.x, q.c, d.e.f]}
 `))
 	var got []string
 	for _, path := range spec.Destinations[0].IdempotencyKey.Paths[0].Paths {
@@ -342,8 +342,37 @@ destinations:
 		}
 		got = append(got, strings.Join(names, " > "))
 	}
-	want := []string{"part > a.b", "part > c", "part.x", "d.e.f"}
+	want := []string{"part > a.b", "part > c", "part.x", "q.x", "q > c", "d.e.f"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("paths (-want +got):\n%s", diff)
+	}
+}
+
+// The documentation has an example that works, every key and every code.
+func TestDocumentation(t *testing.T) {
+	data, err := os.ReadFile("../docs/language.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(data)
+	_, example, _ := strings.Cut(page, "```yaml\n")
+	example, _, _ = strings.Cut(example, "```")
+	if spec := decodeValid(t, example); len(spec.Destinations) == 0 {
+		t.Error("the example has no destination")
+	}
+	for _, keys := range [][]string{
+		specKeys, storeKeys, commandKeys, columnKeys, migrationsKeys, initialismsKeys, typeKeys, enumValueKeys, payloadKeys,
+		destinationKeys, retryKeys, reconcileKeys, limitsKeys, retentionKeys, fieldKeys,
+	} {
+		for _, key := range keys {
+			if !strings.Contains(page, "`"+key+"`") && !strings.Contains(page, key+":") {
+				t.Errorf("the documentation does not tell of the key %s", key)
+			}
+		}
+	}
+	for _, known := range titles {
+		if row := "| " + string(known.code) + " | " + known.title + " |"; !strings.Contains(page, row) {
+			t.Errorf("the documentation has no row %q", row)
+		}
 	}
 }

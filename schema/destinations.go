@@ -141,7 +141,7 @@ func (d *decoder) lease(n *node, timeout Duration) Duration {
 		return Duration{Value: 2*timeout.Value + defaultLeaseMargin}
 	}
 	lease := d.duration(n, 0, false)
-	if lease.Value == invalid || timeout.Value == invalid || lease.Value > timeout.Value {
+	if lease.Value == invalid || lease.Value > timeout.Value {
 		return lease
 	}
 	f := d.fault(CodeLease, lease.Pos, "the lease, %s, must exceed the timeout, %s", short(lease.Value), short(timeout.Value))

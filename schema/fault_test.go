@@ -111,6 +111,7 @@ var syntaxFaults = []faultCase{
 	{"no comma between items", "a: ▷[\"x\" ▶\"y\"]\n", "OBX1005 a comma or ] is expected before this text\nhint: close the [, or put a comma between its items; a text with signs in it stands in quotes\nand: it was opened here"},
 	{"no comma between pairs", "a: ▷{b: c d▶: e}\n", "OBX1005 a comma or } is expected before this colon\nhint: close the {, or put a comma between its items; a text with signs in it stands in quotes\nand: it was opened here"},
 	{"no comma before a list", "a: ▷{b: c, d: 'e' ▶[f]}\n", "OBX1005 a comma or } is expected before \"[\"\nhint: close the {, or put a comma between its items; a text with signs in it stands in quotes\nand: it was opened here"},
+	{"a bracket that is open, behind texts with brackets that are none", "a: one\n  [two\n  - {three\nb: |\n  [\nc: 'x'\n# [\nd: [!!str \"y\", z]\ne: x[\nf: ▷[x▶\n", "OBX1005 a comma or ] is expected before the end of the file\nhint: close the [, or put a comma between its items; a text with signs in it stands in quotes\nand: it was opened here"},
 	{"a comma before the first item", "a: ▷[▶, b]\n", "OBX1005 a value is expected before this comma\nand: it was opened here"},
 	{"a syntax fault in a second document", "a: 1\n...\n▶b\n", "OBX1007 a second YAML document begins here\nhint: keep one document"},
 	{"brackets nested deeper than a stack bears", "a: " + strings.Repeat("[", 64) + "▶" + strings.Repeat("[", 100_000), "OBX1006 nested more than 64 levels deep"},
@@ -154,6 +155,7 @@ var faults = []faultCase{
 	{"a merge key", "store: {▶<<: {table: a}}", "OBX1009 a merge key, <<, cannot stand in a specification\nhint: write out the keys that it would bring"},
 	{"a tag that changes the kind", "doc: ▶!!int \"5\"", "OBX1010 the tag \"!!int\" cannot stand in a specification\nhint: remove it; a text that begins with ! stands in quotes"},
 	{"a tag of the author's own", "store: ▶!mine {table: a}", "OBX1010 the tag \"!mine\" cannot stand in a specification\nhint: remove it; a text that begins with ! stands in quotes"},
+	{"a tag of the author's own on a list", "initialisms: {add: ▶!mine [SKU]}", "OBX1010 the tag \"!mine\" cannot stand in a specification\nhint: remove it; a text that begins with ! stands in quotes"},
 	{"a key given twice", "store: {▷table: a, schema: b, ▶\"table\": c}", "OBX1102 the key \"table\" stands here a second time\nand: it stands here first"},
 	{"a payload given twice", "payloads:\n  ▷ping: {fields: {}}\n  ▶ping: {fields: {}}\n", "OBX1102 the key \"ping\" stands here a second time\nand: it stands here first"},
 	{"a key that is a boolean", "types: {▶true: {fields: {}}}", "OBX1104 a key must be a name, found the boolean true\nhint: put it in quotes if it is meant as a text: \"true\""},
@@ -255,6 +257,7 @@ var faults = []faultCase{
 	// Types.
 	{"an unknown type", fields("a: ▶colour"), "OBX1301 there is no type \"colour\"\nhint: name it under types, or use one of string, bool, int32, int64, uint64, float64, uuid, time, date, duration, decimal, bigint, bytes, json"},
 	{"a type with a slip", fields("a: ▶strng"), "OBX1301 there is no type \"strng\"\nhint: did you mean string?"},
+	{"a type that is not near enough to guess", fields("a: ▶unit"), "OBX1301 there is no type \"unit\"\nhint: name it under types, or use one of string, bool, int32, int64, uint64, float64, uuid, time, date, duration, decimal, bigint, bytes, json"},
 	{"an unknown optional type", fields("a: ▶optional strng"), "OBX1301 there is no type \"strng\"\nhint: did you mean string?"},
 	{"optional twice", fields("a: ▶optional optional string"), "OBX1307 optional stands on fields: as the whole field, or as an option beside type, list and map\nhint: write \"string\" here"},
 	{"optional in a list", fields("a: {list: ▶optional string}"), "OBX1307 optional stands on fields: as the whole field, or as an option beside type, list and map\nhint: write \"string\" here"},
@@ -272,6 +275,7 @@ var faults = []faultCase{
 	{"an enum with a value twice", "types: {a: {enum: [▷x, {value: ▶x}]}}", "OBX1212 the value \"x\" stands here a second time\nand: it stands here first"},
 	{"a value of an enum without its text", "types: {a: {enum: [▶{go_name: X}]}}", "OBX1103 a value of an enum has no value\nhint: add the text that stands in the JSON"},
 	{"a type that contains itself", "types: {a: {fields: {x: ▶a}}}", "OBX1302 type \"a\" contains itself: a → a\nhint: make a field of the cycle optional, or a list or map"},
+	{"a type that contains itself, in another type", "types: {a: {fields: {x: ▶a}}, b: {fields: {x: a, y: a}}}", "OBX1302 type \"a\" contains itself: a → a\nhint: make a field of the cycle optional, or a list or map"},
 	{"types that contain each other", "types: {a: {fields: {x: b}}, b: {fields: {y: {type: c}}}, c: {fields: {z: ▶b, l: {list: a}, o: optional a}}}", "OBX1302 type \"b\" contains itself: b → c → b\nhint: make a field of the cycle optional, or a list or map"},
 	{"a payload without fields", "payloads: {▶ping: {doc: x}}", "OBX1103 payload \"ping\" has no fields\nhint: a payload without content has `fields: {}`"},
 	{"fields without a value", "payloads: {ping: {fields: ▶~}}", "OBX1104 fields has no value; a mapping of names to fields is wanted"},
@@ -315,6 +319,7 @@ var faults = []faultCase{
 	{"a destination that accepts nothing", "destinations: {peer: {accepts: ▶[], idempotent: true}}", "OBX1105 a destination accepts a payload at least"},
 	{"a payload that does not exist", "destinations: {peer: {accepts: [ping, ▶invoice], idempotent: true}}", "OBX1401 there is no payload \"invoice\"\nhint: name it under payloads"},
 	{"a payload with a slip", "destinations: {peer: {accepts: [▶pinng], idempotent: true}}", "OBX1401 there is no payload \"pinng\"\nhint: did you mean ping?"},
+	{"a payload with a slip, which no other destination accepts", "payloads: {ping: {fields: {}}, pong: {fields: {}}}\ndestinations: {peer: {accepts: [ping, ▶ponng], idempotent: true}}", "OBX1401 there is no payload \"ponng\"\nhint: did you mean pong?"},
 	{"a payload accepted twice", "destinations: {peer: {accepts: [▷ping, ▶ping], idempotent: true}}", "OBX1212 the payload \"ping\" stands here a second time\nand: it stands here first"},
 	{"a payload that is accepted with options", "destinations: {peer: {accepts: [▶{payload: ping}], idempotent: true}}", "OBX1104 an item of accepts must be the name of a payload, found a mapping"},
 	{"a timeout without a unit", peer("timeout: ▶30"), "OBX1205 timeout must be a duration such as 30s, 5m, 1h30m or 2d, found the number 30\nhint: give it a unit: 30s"},
@@ -325,6 +330,8 @@ var faults = []faultCase{
 	{"a timeout in words", peer("timeout: ▶5 minutes"), "OBX1205 timeout must be a duration such as 30s, 5m, 1h30m or 2d, found the text \"5 minutes\""},
 	{"a timeout longer than a life", peer("timeout: ▶36501d"), "OBX1205 timeout cannot be longer than 36500d"},
 	{"a timeout longer than 64 bits", peer("timeout: ▶99999999999999999999d23h"), "OBX1205 timeout cannot be longer than 36500d"},
+	{"a timeout whose days exceed 64 bits", peer("timeout: ▶200000000d"), "OBX1205 timeout cannot be longer than 36500d"},
+	{"a timeout whose parts together exceed 64 bits", peer("timeout: ▶36500d2562047h"), "OBX1205 timeout cannot be longer than 36500d"},
 	{"a lease not above the timeout", peer("timeout: ▷1m, lease: ▶60s"), "OBX1402 the lease, 1m, must exceed the timeout, 1m\nhint: a claim must not count as abandoned while its call may still run\nand: the timeout stands here"},
 	{"a lease not above the default timeout", peer("lease: ▶30s"), "OBX1402 the lease, 30s, must exceed the timeout, 30s\nhint: a claim must not count as abandoned while its call may still run"},
 	{"a lease beside a timeout at fault", peer("timeout: ▶x, lease: 1s"), "OBX1205 timeout must be a duration such as 30s, 5m, 1h30m or 2d, found the text \"x\""},
@@ -386,6 +393,20 @@ func two(text string) string {
 func TestFaults(t *testing.T) {
 	for _, c := range faults {
 		t.Run(c.name, func(t *testing.T) { c.run(t, complete(c.text)) })
+	}
+}
+
+// What order_by names is checked although it is refused as a whole.
+func TestOrderByIsReadToTheEnd(t *testing.T) {
+	text := complete(peer("order_by: [id, nobody]"))
+	_, diags := Decode("outbox.yaml", []byte(text))
+	want := strings.TrimSpace(`
+outbox.yaml:1:58: error OBX1409: ordered destinations are not supported yet
+    hint: remove order_by
+outbox.yaml:1:73: error OBX1406: payload "ping" has no field "nobody", which order_by names
+`)
+	if got := diags.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
@@ -467,18 +488,45 @@ func TestTenThousandLines(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("payloads:\n")
 	for i := range 5_000 {
-		fmt.Fprintf(&b, "  p%d:\n    fields: {id: uuid, of: p%d}\n", i, i)
+		fmt.Fprintf(&b, "  p%d:\n    fields: {id: uuid, of: strng}\n", i)
 	}
 	_, diags := Decode("outbox.yaml", []byte(complete(b.String())))
-	// Every second line is at fault: there is no type of that name. So is the
+	// Every second line is at fault: there is no type strng. So is the
 	// destination, since nothing is called ping.
 	if len(diags) != 5_001 {
 		t.Fatalf("%d faults, want 5001", len(diags))
 	}
+	guesses := 0
 	for i, d := range diags[:5_000] {
 		if d.Code != CodeUnknownType || d.Pos.Line != 3+2*i {
 			t.Fatalf("fault %d is %s", i, d)
 		}
+		if d.Hint == "did you mean string?" {
+			guesses++
+		}
+	}
+	if guesses != maxSuggestions {
+		t.Errorf("%d guesses at what was meant, want %d", guesses, maxSuggestions)
+	}
+}
+
+func TestSort(t *testing.T) {
+	at := func(file string, line, column int, code Code, message string) Diagnostic {
+		return Diagnostic{Pos: Pos{file, line, column}, Code: code, Message: message}
+	}
+	want := Diagnostics{
+		at("a", 2, 2, "OBX1002", "b"),
+		at("b", 1, 2, "OBX1002", "b"),
+		at("b", 2, 1, "OBX1002", "b"),
+		at("b", 2, 2, "OBX1001", "b"),
+		at("b", 2, 2, "OBX1002", "a"),
+		at("b", 2, 2, "OBX1002", "b"),
+	}
+	got := slices.Clone(want)
+	slices.Reverse(got)
+	got.Sort()
+	if got.String() != want.String() {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 

@@ -22,22 +22,12 @@ const (
 	noColon       = "could not find expected ':'"
 	noKey         = "did not find expected key"
 	noDash        = "did not find expected '-' indicator"
-	noName        = "did not find expected alphabetic or numeric character"
 )
 
 var (
 	flowMessage  = regexp.MustCompile(`^did not find expected ',' or '[\]}]'$`)
 	aliasMessage = regexp.MustCompile(`^unknown anchor '.*' referenced$`)
 )
-
-// incomplete tells whether a text can get the message only because it is cut.
-func incomplete(message string) bool {
-	switch message {
-	case noEndMessage, noNodeMessage, noColon, noName, "did not find expected hexdecimal number":
-		return true
-	}
-	return flowMessage.MatchString(message)
-}
 
 // locateSyntax finds the place of a fault that parse reports for text by the
 // given message. parse returns its message, "" when there is no fault, and how
@@ -52,57 +42,53 @@ func locateSyntax(text, message string, parse func(text string) (message string,
 	if message == depthMessage {
 		return syntaxFault{code: CodeNesting, at: runeStart(text, end-1), opener: -1, message: tooDeep}
 	}
-	at, first := shortestFailing(text, end, func(prefix string) string {
+	at := shortestFailing(text, end, func(prefix string) bool {
 		got, _ := parse(prefix)
 		if got == noColon && message != noColon {
 			got, _ = parse(prefix + ":") // cut within a key, which hides what is before it
 		}
-		if got != message && incomplete(got) {
-			return ""
-		}
-		return got
+		return got == message
 	})
 	line := strings.LastIndexByte(text[:at], '\n') + 1
 	switch {
-	case aliasMessage.MatchString(first):
+	case aliasMessage.MatchString(message):
 		return syntaxFault{
 			code: CodeAlias, at: line + max(0, strings.LastIndexByte(text[line:at+1], '*')), opener: -1,
 			message: "an alias cannot stand in a specification", hint: aliasHint,
 		}
-	case first == "did not find expected <document start>":
+	case message == "did not find expected <document start>":
 		return syntaxFault{code: CodeDocuments, at: at, opener: -1, message: secondDocument, hint: secondDocumentHint}
-	case strings.Contains(first, "directive"):
+	case strings.Contains(message, "directive"):
 		at = line
-	case strings.Contains(first, "tag") && !strings.HasPrefix(first, "found a tab"):
+	case strings.Contains(message, "tag") && !strings.HasPrefix(message, "found a tab"):
 		at = line + strings.LastIndexAny(text[line:at], " \t[{,") + 1
 		return syntaxFault{code: CodeTag, at: at, opener: -1, message: "a tag cannot stand in a specification", hint: tagHint}
 	}
 	fault := syntaxFault{code: CodeSyntax, at: at, opener: -1}
-	fault.message, fault.hint = explain(first, text[line:at], text[at:])
+	fault.message, fault.hint = explain(message, text[line:at], text[at:])
 	return fault
 }
 
 // shortestFailing looks for the shortest prefix of text that fails, knowing
 // that text[:end] does and that the fault is not far from its end. It returns
-// the offset of the character that completes the prefix, and its message.
-func shortestFailing(text string, end int, fault func(prefix string) string) (int, string) {
-	good, bad, message := 0, end, fault(text[:end])
+// the offset of the character that completes the prefix.
+func shortestFailing(text string, end int, fails func(prefix string) bool) int {
+	good, bad := 0, end
 	for step := 1; step < end; step *= 2 {
 		back := runeStart(text, end-step)
-		got := fault(text[:back])
-		if got == "" {
+		if !fails(text[:back]) {
 			good = back
 			break
 		}
-		bad, message = back, got
+		bad = back
 	}
 	for {
 		middle := runeStart(text, (good+bad)/2)
 		if middle <= good {
 			break
 		}
-		if got := fault(text[:middle]); got != "" {
-			bad, message = middle, got
+		if fails(text[:middle]) {
+			bad = middle
 		} else {
 			good = middle
 		}
@@ -115,7 +101,7 @@ func shortestFailing(text string, end int, fault func(prefix string) string) (in
 			at = bad - 1 - len(line) + start
 		}
 	}
-	return at, message
+	return at
 }
 
 // runeStart is the start of the character that the byte at offset belongs to.
@@ -175,6 +161,7 @@ type flowScanner struct {
 	column int  // that block texts stand deeper than: of the key, or of the last dash
 	keyed  bool // the line has a word behind its dashes
 	start  bool // a value may begin here
+	goesOn bool // the text before the line break goes on where a deeper line follows
 
 	lineStart int // of the line that searched lies in
 	searched  int // up to where line breaks were looked for
@@ -240,21 +227,26 @@ func (s *flowScanner) next() (syntaxFault, bool) {
 	case c == ' ' || c == '\t' || c == '\r':
 		s.at++
 		return syntaxFault{}, false
-	case c == '#' && (s.at == 0 || strings.IndexByte(" \t\n", s.text[s.at-1]) >= 0):
+	case c == '#':
 		s.skipLine()
+		s.goesOn = false
+		return syntaxFault{}, false
+	case !s.keyed && s.goesOn && s.columnHere() > s.column:
+		s.plainWord()
 		return syntaxFault{}, false
 	case !inFlow && (c == '-' || c == '?' || c == ':') && s.blankAt(s.at+1):
 		if !s.keyed {
-			s.setColumn()
+			s.column = s.columnHere()
 		}
-		s.start = true
+		s.start, s.goesOn = true, false
 		s.at++
 		return syntaxFault{}, false
 	}
 	if !s.keyed && c != '|' && c != '>' {
-		s.setColumn()
+		s.column = s.columnHere()
 		s.keyed = true
 	}
+	s.goesOn = false
 	switch {
 	case !inFlow && !s.start:
 		s.plainWord()
@@ -276,6 +268,9 @@ func (s *flowScanner) next() (syntaxFault, bool) {
 		s.levels = s.levels[:len(s.levels)-1]
 		s.at++
 		s.start = false
+	case inFlow && (c == '&' || c == '!'): // stands before an item
+		for s.at++; !s.endsFlowWord(s.at); s.at++ {
+		}
 	case inFlow && c == '?' && (s.at+1 == len(s.text) || strings.IndexByte(",]}", s.text[s.at+1]) >= 0):
 		fault := syntaxFault{code: CodeSyntax, at: s.at, opener: -1}
 		fault.message, fault.hint = explain("", "", s.text[s.at:])
@@ -289,7 +284,7 @@ func (s *flowScanner) next() (syntaxFault, bool) {
 		}
 		*top = flowLevel{at: top.at, open: top.open}
 		s.at++
-	case inFlow && c == ':' && (s.blankAt(s.at+1) || strings.IndexByte(",[]{}", s.text[s.at+1]) >= 0 || s.top().item && !s.top().plain):
+	case inFlow && c == ':' && (s.endsFlowWord(s.at+1) || s.top().item && !s.top().plain):
 		top := s.top()
 		if top.colon {
 			return s.unexpected("this colon"), true
@@ -307,17 +302,22 @@ func (s *flowScanner) next() (syntaxFault, bool) {
 	return syntaxFault{}, false
 }
 
-func (s *flowScanner) setColumn() {
+func (s *flowScanner) columnHere() int {
 	if i := strings.LastIndexByte(s.text[s.searched:s.at], '\n'); i >= 0 {
 		s.lineStart = s.searched + i + 1
 	}
 	s.searched = s.at
-	s.column = s.at - s.lineStart
+	return s.at - s.lineStart
 }
 
 // blankAt tells whether a word has ended before offset.
 func (s *flowScanner) blankAt(offset int) bool {
 	return offset >= len(s.text) || strings.IndexByte(" \t\r\n", s.text[offset]) >= 0
+}
+
+// endsFlowWord tells whether a word within brackets has ended before offset.
+func (s *flowScanner) endsFlowWord(offset int) bool {
+	return s.blankAt(offset) || strings.IndexByte(",[]{}", s.text[offset]) >= 0
 }
 
 func (s *flowScanner) skipLine() {
@@ -352,17 +352,21 @@ func (s *flowScanner) quoted(mark byte) (syntaxFault, bool) {
 	}, true
 }
 
-// plainWord reads a text without quotes, up to where a colon, a comment or a
-// bracket ends it.
+// plainWord reads a text without quotes, up to where a colon, a comment, a
+// bracket or the line ends it.
 func (s *flowScanner) plainWord() {
 	inFlow := len(s.levels) > 0
+	s.start = false
+	s.goesOn = false
 	for first := s.at; s.at < len(s.text); s.at++ {
 		c := s.text[s.at]
 		switch {
-		case c == '\n', c == '#' && s.at > first && s.blankAt(s.at-1),
+		case c == '\n':
+			s.goesOn = !inFlow
+			return
+		case c == '#' && s.at > first && s.blankAt(s.at-1),
 			inFlow && strings.IndexByte(",[]{}", c) >= 0,
-			c == ':' && s.at > first && (s.blankAt(s.at+1) || inFlow && strings.IndexByte(",[]{}", s.text[s.at+1]) >= 0):
-			s.start = false
+			c == ':' && s.at > first && (s.blankAt(s.at+1) || inFlow && s.endsFlowWord(s.at+1)):
 			return
 		}
 	}

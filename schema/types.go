@@ -252,7 +252,7 @@ func (d *decoder) field(e entry) *Field {
 }
 
 // wirePattern has what encoding/json takes as a name in a struct tag.
-var wirePattern = regexp.MustCompile("^[\\pL\\p{Nd}!#$%&()*+\\-./:;<=>?@\\[\\]^_{|}~ ]+$")
+var wirePattern = regexp.MustCompile(`^[\pL\p{Nd}!#$%&()*+\-./:;<=>?@\[\]^_{|}~ ]+$`)
 
 func (d *decoder) wireName(n *node) Text {
 	t := d.text(n)

@@ -63,33 +63,50 @@ destinations: {mailer: {accepts: [a], idempotent: true}}
 	}
 }
 
-func TestOneMoreDestinationChangesNoOtherLine(t *testing.T) {
+// TestOneMoreChangesNoOtherLine adds something to a specification, and holds the
+// output to have all lines of before, in their order.
+func TestOneMoreChangesNoOtherLine(t *testing.T) {
 	const before = `
 version: 1
 package: shop
 out: shop
+types:
+  kind: {enum: [a, b]}
 payloads:
-  parcel: {fields: {number: int64}}
+  parcel: {fields: {number: int64, kind: kind}}
 destinations:
   a: {accepts: [parcel], idempotent: true, idempotency_key: number}
   z: {accepts: [parcel], idempotent: false, expires: 1h}
 `
-	const added = `  long_name_in_the_middle: {accepts: [parcel], idempotent: false, idempotency_key: number}
-`
-	was := emitFiles(t, before)
-	for name, content := range emitFiles(t, before+added) {
-		rest := strings.Split(content, "\n")
-		for _, line := range strings.Split(was[name], "\n") {
-			at := slices.Index(rest, line)
-			if at < 0 {
-				t.Errorf("%s lost or changed the line %q", name, line)
-				continue
+	for _, test := range []struct{ name, old, new, file string }{
+		{
+			"destination", "  z: ", "  long_name_in_the_middle: {accepts: [parcel], idempotent: false, idempotency_key: number}\n  z: ",
+			"destinations.gen.go",
+		},
+		{"value of an enum", "[a, b]", "[a, long_name_in_the_middle, b]", "payloads.gen.go"},
+		{"payload, and a destination for it", "payloads:\n", "payloads:\n  a_payload_of_a_long_name: {fields: {number: int64, kind: kind}}\n", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			was := emitFiles(t, before)
+			after := strings.Replace(before, test.old, test.new, 1)
+			if test.file == "" {
+				after += "  y: {accepts: [a_payload_of_a_long_name], idempotent: true}\n"
 			}
-			rest = rest[at+1:]
-		}
-		if name != "destinations.gen.go" && content != was[name] {
-			t.Errorf("%s changed", name)
-		}
+			for name, content := range emitFiles(t, after) {
+				rest := strings.Split(content, "\n")
+				for _, line := range strings.Split(was[name], "\n") {
+					at := slices.Index(rest, line)
+					if at < 0 {
+						t.Errorf("%s lost or changed the line %q", name, line)
+						continue
+					}
+					rest = rest[at+1:]
+				}
+				if test.file != "" && name != test.file && content != was[name] {
+					t.Errorf("%s changed", name)
+				}
+			}
+		})
 	}
 }
 

@@ -12,8 +12,7 @@ import (
 )
 
 // Payloads is the source of payloads.gen.go: the payloads and the types that
-// they are made of, how they are checked, written and read, and the table of
-// codecs.
+// they are made of, and how they are checked, written and read.
 func Payloads(m *model.Model) ([]byte, error) {
 	e := newPayloadEmitter(m)
 	for _, p := range m.Payloads {
@@ -26,7 +25,7 @@ func Payloads(m *model.Model) ([]byte, error) {
 			e.object(t)
 		}
 	}
-	e.codecs(m.Payloads)
+	e.readers(m.Payloads)
 	if e.err != nil {
 		return nil, e.err
 	}
@@ -38,6 +37,7 @@ type payloadEmitter struct {
 	pkg      string
 	keyed    typeSet               // objects that hold a map, however deep
 	checked  typeSet               // objects that can break a rule
+	held     typeSet               // types that some payload holds, however deep
 	patterns map[*model.Ref]string // variables that hold the compiled patterns
 	err      error                 // the first
 }
@@ -52,7 +52,20 @@ func newPayloadEmitter(m *model.Model) *payloadEmitter {
 		e.checked = found
 		return cyclic[leaf(r).Named] || len(e.rules(r)) > 0
 	})
+	e.held = typeSet{}
+	for _, p := range m.Payloads {
+		e.hold(p.Fields)
+	}
 	return e
+}
+
+func (e *payloadEmitter) hold(fields []*model.Field) {
+	for _, f := range fields {
+		if t := leaf(f.Ref).Named; t != nil && !e.held[t] {
+			e.held[t] = true
+			e.hold(t.Fields)
+		}
+	}
 }
 
 // structure is what payloads and objects have in common.
@@ -82,7 +95,8 @@ func (e *payloadEmitter) payload(p *model.Payload) {
 }
 
 func (e *payloadEmitter) object(t *model.Type) {
-	s := structure{goName: t.GoName, receiver: "t", fields: t.Fields, sensitive: t.Sensitive, checked: e.checked[t]}
+	s := structure{goName: t.GoName, receiver: "t", fields: t.Fields, sensitive: t.Sensitive}
+	s.checked = e.checked[t] && e.held[t] // what no payload holds is never asked
 	e.declare([]string{orElse(t.Doc, t.GoName+" is the type "+t.Name+"."), deprecated(t.Deprecated)}, s.declaration())
 	e.structure(s)
 }
@@ -225,30 +239,42 @@ func (e *payloadEmitter) enum(t *model.Type) {
 	var values []jen.Code
 	e.declare([]string{"The values of " + t.GoName + "."}, jen.Const().DefsFunc(func(g *jen.Group) {
 		for _, v := range t.Values {
-			if doc := docLines(v.Doc); doc != "" {
-				g.Comment(doc)
-			}
+			// A comment on each keeps gofmt from aligning one value with another.
+			g.Comment(docLines(orElse(v.Doc, v.GoName+" is the value "+strconv.Quote(v.Value)+".")))
 			g.Id(v.GoName).Id(t.GoName).Op("=").Lit(v.Value)
 			values = append(values, jen.Id(v.GoName))
 		}
 	}))
+	one := jen.Null()
+	for i, v := range values {
+		if i > 0 {
+			one.Op(",").Line()
+		}
+		one.Add(v)
+	}
 	e.declare([]string{"Valid tells whether e is one of the constants. Enqueue takes no other value; one\n" +
 		"that is read may come from a later version of the program."},
 		jen.Func().Params(jen.Id("e").Id(t.GoName)).Id("Valid").Params().Bool().Block(
-			jen.Switch(jen.Id("e")).Block(jen.Case(values...).Block(jen.Return(jen.True()))),
+			jen.Switch(jen.Id("e")).Block(jen.Case(one).Block(jen.Return(jen.True()))),
 			jen.Return(jen.False()),
 		))
 }
 
-func (e *payloadEmitter) codecs(payloads []*model.Payload) {
-	e.declare([]string{"codecs read what is stored, by its type and version."},
-		jen.Var().Id("codecs").Op("=").
-			Map(jen.Id("codecKey")).Func().Params(jen.Index().Byte()).Params(jen.Id("Payload"), jen.Error()).
-			CustomFunc(jen.Options{Open: "{", Close: "}", Separator: ",", Multi: true}, func(g *jen.Group) {
-				for _, p := range payloads {
-					g.Values(jen.Lit(p.Name), jen.Lit(p.Version)).Op(":").Id("readPayload").Index(jen.Id(p.GoName))
-				}
-			}))
+// readers emits what finds the reader of a stored payload. It is a switch since
+// gofmt aligns the values of a map, and one more payload is to change no line of
+// the others.
+func (e *payloadEmitter) readers(payloads []*model.Payload) {
+	var cases []jen.Code
+	for _, p := range payloads {
+		cases = append(cases, jen.Case(jen.Id("codecKey").Values(jen.Lit(p.Name), jen.Lit(p.Version))).
+			Block(jen.Return(jen.Id("readPayload").Index(jen.Id(p.GoName)))))
+	}
+	e.declare([]string{"readerOf is what reads a stored payload, or nil where the package has no such type."},
+		jen.Func().Id("readerOf").Params(jen.Id("key").Id("codecKey")).
+			Func().Params(jen.Index().Byte()).Params(jen.Id("Payload"), jen.Error()).Block(
+			jen.Switch(jen.Id("key")).Block(cases...),
+			jen.Return(jen.Nil()),
+		))
 }
 
 func (e *payloadEmitter) declare(doc []string, declaration jen.Code) {

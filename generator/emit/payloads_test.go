@@ -12,17 +12,17 @@ import (
 )
 
 // TestEveryTypeIsEmittedAsRecorded holds the payloads that the tests of the
-// fixed files use to what is emitted for their specification. The table of
-// codecs is left out, since that package has one of its own.
+// fixed files use to what is emitted for their specification. readerOf is left
+// out, since that package has one of its own.
 func TestEveryTypeIsEmittedAsRecorded(t *testing.T) {
 	const dir = "../../templates/outbox"
 	source, err := emit.Payloads(readModel(t, filepath.Join(dir, "testdata/everything.yaml")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	types, _, found := strings.Cut(string(source), "\n// codecs ")
+	types, _, found := strings.Cut(string(source), "\n// readerOf ")
 	if !found {
-		t.Fatal("there is no table of codecs")
+		t.Fatal("there is no readerOf")
 	}
 	name := filepath.Join(dir, "everything_test.go")
 	if *update {
@@ -60,6 +60,12 @@ func TestPayloadSource(t *testing.T) {
 			fields: "{a: flags, b: string}",
 			want:   []string{`	check(c, "b", p.B, validText)`},
 			not:    `check(c, "a"`,
+		},
+		"a type that no payload holds is not checked": {
+			types:  "{left: {fields: {a: right, b: {type: string, pattern: x}}}, right: {fields: {a: string}}}",
+			fields: "{a: right}",
+			want:   []string{`	check(c, "a", p.A, Right.check)`, "func (t *Left) decode(v jsonValue) {", "func (t Right) check(c *checks) {"},
+			not:    "func (t Left) check",
 		},
 		"a type that holds itself is checked for its depth": {
 			types:  "{node: {fields: {next: optional node}}}",

@@ -23,7 +23,11 @@ func prune(files []File) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.reach()
+	for i, parsed := range p.syntax {
+		if !p.prunable[i] {
+			p.visit(parsed)
+		}
+	}
 	var kept []File
 	for i, file := range files {
 		if p.prunable[i] {
@@ -67,12 +71,17 @@ func newPruner(files []File) (*pruner, error) {
 		used:    map[types.Object]bool{},
 	}
 	for _, file := range files {
-		parsed, err := parser.ParseFile(p.positions, file.Path, file.Content, parser.ParseComments|parser.SkipObjectResolution)
+		prunable := slices.Contains(prunedFiles, file.Path)
+		mode := parser.SkipObjectResolution
+		if prunable {
+			mode |= parser.ParseComments
+		}
+		parsed, err := parser.ParseFile(p.positions, file.Path, file.Content, mode)
 		if err != nil {
 			return nil, err
 		}
 		p.syntax = append(p.syntax, parsed)
-		p.prunable = append(p.prunable, slices.Contains(prunedFiles, file.Path))
+		p.prunable = append(p.prunable, prunable)
 	}
 	config := types.Config{Error: func(error) {}}
 	_, _ = config.Check("", p.positions, p.syntax, &p.info)
@@ -118,15 +127,7 @@ func receiverOf(method *types.Func) types.Object {
 	return receiver.(*types.Named).Obj()
 }
 
-// reach marks what the other files use, and what that uses in its turn.
-func (p *pruner) reach() {
-	for i, parsed := range p.syntax {
-		if !p.prunable[i] {
-			p.visit(parsed)
-		}
-	}
-}
-
+// visit marks what a node uses, and what that uses in its turn.
 func (p *pruner) visit(node ast.Node) {
 	ast.Inspect(node, func(n ast.Node) bool {
 		if name, ok := n.(*ast.Ident); ok {
@@ -206,6 +207,9 @@ func (p *pruner) cut(source []byte, file *ast.File) ([]byte, error) {
 	}
 	if !declared {
 		return nil, nil
+	}
+	if at == 0 {
+		return source, nil
 	}
 	left.Write(source[at:])
 	return format(left.Bytes())

@@ -1,9 +1,13 @@
 package emit
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/outboxgen/outboxgen/templates"
 )
 
 func TestPrune(t *testing.T) {
@@ -95,5 +99,17 @@ func TestPrune(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestPrunedFilesExist(t *testing.T) {
+	var names []string
+	for _, file := range templates.Runtime() {
+		names = append(names, strings.TrimSuffix(file.Name, ".go")+".gen.go")
+	}
+	for _, name := range prunedFiles {
+		if !slices.Contains(names, name) {
+			t.Errorf("there is no %s to prune", name)
+		}
 	}
 }

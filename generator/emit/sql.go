@@ -63,7 +63,7 @@ func newSQLNames(m *model.Model) sqlNames {
 	for i, c := range m.Store.Columns {
 		column := sqlColumn{
 			Name: quoteIdent(c.Name), Word: oneLine(c.Name), Type: string(c.Type), Optional: c.Optional, Index: c.Index,
-			IndexName: quoteIdent(m.Store.Table + "_message_" + c.Name + "_idx"),
+			IndexName: quoteIdent(schema.ColumnIndex(m.Store.Table, c.Name)),
 			Param:     enqueueParams + 1 + i, FilterParam: listParams + 1 + i,
 		}
 		column.Value = fmt.Sprintf("$%d::%s", column.Param, column.Type)

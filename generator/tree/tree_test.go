@@ -342,7 +342,7 @@ func TestCommit(t *testing.T) {
 	root, place := module(t, map[string]string{
 		"spec/out/old.gen.go": marked, "spec/out/hand.go": "package out\n", "spec/out/a.gen.go": marked,
 	})
-	if err := os.Chmod(filepath.Join(root, "spec/out/a.gen.go"), 0o600); err != nil {
+	if err := os.Chmod(filepath.Join(root, "spec/out/a.gen.go"), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	commit(t, planned(t, place, wanted()))
@@ -355,8 +355,8 @@ func TestCommit(t *testing.T) {
 	if diff := cmp.Diff(want, files(t, root)); diff != "" {
 		t.Errorf("disk (-want +got):\n%s", diff)
 	}
-	if info, err := os.Stat(filepath.Join(root, "spec/out/a.gen.go")); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("mode of an updated file: %v, %v; want 0600 as before", info.Mode(), err)
+	if info, err := os.Stat(filepath.Join(root, "spec/out/a.gen.go")); err != nil || info.Mode().Perm() != 0o666 {
+		t.Errorf("mode of an updated file: %v, %v; want 0666 as before", info.Mode(), err)
 	}
 	if again := shown(planned(t, place, wanted())); len(again) != 0 {
 		t.Errorf("a second run would do %q", again)

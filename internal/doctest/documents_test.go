@@ -1,11 +1,3 @@
-// Package doctest holds the documents of the project to what they show.
-//
-// Commands are run, in the order of the document: those of sh blocks, and those
-// of console blocks, whose output must be the one that is shown. They run in a
-// module that a reader might have, or, where the word clone stands behind the
-// language, in a clone of this repository. Go is quoted from a file, whose path
-// stands behind the language; so may be YAML, which otherwise must be a
-// specification.
 package doctest
 
 import (
@@ -21,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/outboxgen/outboxgen/generator"
+	"github.com/outboxgen/outboxgen/schema"
 )
 
 // root is the directory of this repository.
@@ -89,10 +82,10 @@ func (r *reader) follow(t *testing.T, b block) bool {
 				quote(t, b)
 				return
 			}
-			generates(t, b.text())
-		case "text", "sql", "json":
+			specifies(t, b.lines)
+		case "", "text", "sql", "json":
 		default:
-			t.Fatalf("the language %q is none of sh, console, go, yaml, text, sql and json: nothing would check it", b.language)
+			t.Fatalf("the language %q is none of sh, console, go, yaml, text, sql and json: nothing checks it", b.language)
 		}
 	})
 }
@@ -103,16 +96,66 @@ func quote(t *testing.T, b block) {
 	}
 }
 
-// generates reports the faults of a specification.
-func generates(t *testing.T, specification string) {
+// specifies reports what is wrong with a specification, or with a part of one:
+// a part must be right in one of the places that a specification has for it.
+func specifies(t *testing.T, lines []string) {
+	whole := strings.Join(lines, "\n") + "\n"
+	if slices.Contains(lines, "version: 1") {
+		if faults := generate(t, whole); len(faults) > 0 {
+			t.Error(faults)
+		}
+		return
+	}
+	for _, part := range alternatives(lines) {
+		var all schema.Diagnostics
+		right := false
+		for _, place := range places {
+			indented := strings.ReplaceAll("\n"+part, "\n", "\n"+place.indent)
+			faults := generate(t, place.before+indented)
+			right = right || len(faults) == 0
+			all = append(all, faults...)
+		}
+		if !right {
+			t.Errorf("this is right nowhere in a specification:\n%s\n%v", part, all)
+		}
+	}
+}
+
+// places are specifications around a part that is missing.
+var places = []struct{ before, indent string }{
+	{before: `version: 1
+package: shop
+out: internal/shop
+payloads: {note: {fields: {}}}
+destinations: {mailer: {accepts: [note], idempotent: true}}`},
+	{before: `version: 1
+package: shop
+out: internal/shop
+destinations: {mailer: {accepts: [note], idempotent: true}}
+payloads:
+  note:`, indent: "    "},
+	{before: `version: 1
+package: shop
+out: internal/shop
+types:
+  money: {fields: {amount: decimal, currency: {type: string}}}
+payloads:
+  payment_capture: {fields: {payment_id: uuid, account_id: string, amount: money}}
+  payment_refund: {fields: {refund_id: uuid, payment_id: uuid, account_id: string, amount: money}}
+destinations:
+  payments:
+    accepts: [payment_capture, payment_refund]
+    idempotent: true`, indent: "    "},
+}
+
+// generate returns the faults of a specification.
+func generate(t *testing.T, specification string) schema.Diagnostics {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "outbox.yaml")
 	write(t, filepath.Join(dir, "go.mod"), "module example.com/shop\n")
 	write(t, file, specification)
 	_, faults := generator.Generate(t.Context(), generator.Options{Spec: file, DryRun: true})
-	if len(faults) > 0 {
-		t.Error(faults)
-	}
+	return faults
 }
 
 func (r *reader) run(t *testing.T, b block) {
@@ -174,23 +217,24 @@ func shell(t *testing.T, dir, script string) string {
 
 // environment is what scripts see that readers do not.
 var environment = sync.OnceValues(func() ([]string, error) {
-	out, err := exec.Command("go", "env", "-json", "GOFLAGS", "GOMODCACHE", "GOPROXY").Output()
+	out, err := exec.Command("go", "env", "-json", "GOMODCACHE", "GOPROXY").Output()
 	if err != nil {
 		return nil, err
 	}
-	var have struct{ GOFLAGS, GOMODCACHE, GOPROXY string }
+	var have struct{ GOMODCACHE, GOPROXY string }
 	if err := json.Unmarshal(out, &have); err != nil {
 		return nil, err
 	}
 	return []string{
 		"GOWORK=off",
+		// The make that runs this test is none of the reader's: under another,
+		// make prints the directories that it enters.
+		"MAKELEVEL=", "MAKEFLAGS=",
 		// Modules come from the cache, and from elsewhere only when they are not
 		// there. This one comes from the working tree and is looked for nowhere.
 		"GOPROXY=file://" + filepath.ToSlash(have.GOMODCACHE) + "/cache/download," + have.GOPROXY,
 		"GOPRIVATE=github.com/outboxgen",
 		"GOVCS=github.com/outboxgen:off",
-		// A build in a new directory finds what was compiled in another.
-		"GOFLAGS=" + strings.TrimSpace(have.GOFLAGS+" -trimpath"),
 	}, nil
 })
 

@@ -1,165 +1,135 @@
 package doctest
 
 import (
-	"fmt"
-	"regexp"
+	"slices"
 	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
-// block is a fenced block of a document.
-type block struct {
-	line     int    // of the opening fence, from 1
-	language string // the first word behind the fence
-	about    string // the rest, which readers do not see
-	lines    []string
+func TestBlocks(t *testing.T) {
+	got, err := blocks("# Title\n```sh clone\nmake demo\n\nmake test\n```\nprose\n```\nplain\n```\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []block{
+		{line: 2, language: "sh", about: "clone", lines: []string{"make demo", "", "make test"}},
+		{line: 8, lines: []string{"plain"}},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(block{})); diff != "" {
+		t.Error(diff)
+	}
 }
 
-func (b block) text() string { return strings.Join(b.lines, "\n") + "\n" }
-
-// blocks finds the fenced blocks of a document.
-func blocks(document string) ([]block, error) {
-	var all []block
-	var open *block
-	for i, line := range strings.Split(document, "\n") {
-		trimmed := strings.TrimSpace(line)
-		fence := strings.HasPrefix(trimmed, "```") || strings.HasPrefix(trimmed, "~~~")
-		switch {
-		case open == nil && fence:
-			language, about, _ := strings.Cut(trimmed[len("```"):], " ")
-			open = &block{line: i + 1, language: language, about: about}
-			if trimmed != line || trimmed[0] == '~' {
-				return nil, fmt.Errorf("line %d: a fence is written as ``` at the beginning of the line", i+1)
+func TestBlocksThatWouldBeMissedAreRefused(t *testing.T) {
+	for name, document := range map[string]string{
+		"not closed":           "```sh\nmake\n",
+		"indented":             "- item\n  ```sh\n  make\n  ```\n",
+		"fenced with tildes":   "~~~sh\nmake\n~~~\n",
+		"closed by a language": "```sh\nmake\n```sh\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, err := blocks(document); err == nil {
+				t.Errorf("no error, but %v", got)
 			}
-		case open != nil && line == "```":
-			all = append(all, *open)
-			open = nil
-		case open != nil:
-			open.lines = append(open.lines, line)
-		}
+		})
 	}
-	if open != nil {
-		return nil, fmt.Errorf("line %d: the block is not closed", open.line)
-	}
-	return all, nil
 }
 
-// quoted reports why the lines are not a quotation of source. A line that holds
-// nothing but a comment of three dots stands for lines that are left out; what
-// is between two of them must be whole lines of the source, without a gap.
-func quoted(lines []string, source string) error {
-	rest := strings.Split(source, "\n")
-	for len(lines) > 0 {
-		n := 0
-		for n < len(lines) && !isGap(lines[n]) {
-			n++
-		}
-		at := find(lines[:n], rest)
-		if at < 0 {
-			return fmt.Errorf("these lines do not stand there, or not behind those before them:\n%s", strings.Join(lines[:n], "\n"))
-		}
-		rest = rest[at+n:]
-		lines = lines[min(n+1, len(lines)):]
+func TestQuoted(t *testing.T) {
+	const source = "a\nb\n\tc\nd\ne\n"
+	for _, c := range []struct {
+		name  string
+		lines string
+		want  bool
+	}{
+		{"lines that follow each other", "b\n\tc", true},
+		{"lines that are left out", "a\n// ...\nd", true},
+		{"lines that are left out of YAML", "a\n  # ...\nd", true},
+		{"a gap at either end", "// ...\nb\n// ...", true},
+		{"a line that is not there", "a\nx", false},
+		{"a gap that is not shown", "a\n\tc", false},
+		{"other white space", "b\nc", false},
+		{"another order", "d\n// ...\na", false},
+		{"a part of a line", "a\nb\n\t", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if err := quoted(strings.Split(c.lines, "\n"), source); (err == nil) != c.want {
+				t.Errorf("quoted gives %v", err)
+			}
+		})
 	}
-	return nil
 }
 
-func isGap(line string) bool {
-	trimmed := strings.TrimSpace(line)
-	return trimmed == "// ..." || trimmed == "# ..."
-}
-
-// find is the first place of piece in lines, or -1.
-func find(piece, lines []string) int {
-	for at := 0; at+len(piece) <= len(lines); at++ {
-		found := true
-		for i := range piece {
-			found = found && piece[i] == lines[at+i]
-		}
-		if found {
-			return at
-		}
+func TestSteps(t *testing.T) {
+	got, err := steps([]string{"$ one", "1", "", "$ two", "$ three", "3"})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return -1
-}
-
-// step is a command of a console block, and what it prints.
-type step struct {
-	command string
-	output  []string
-}
-
-// steps are the commands of a console block: the lines that begin with a
-// prompt, each followed by its output.
-func steps(lines []string) ([]step, error) {
-	var all []step
-	for _, line := range lines {
-		if command, ok := strings.CutPrefix(line, "$ "); ok {
-			all = append(all, step{command: command})
-			continue
-		}
-		if len(all) == 0 {
-			return nil, fmt.Errorf("output stands before the first command: %s", line)
-		}
-		last := &all[len(all)-1]
-		last.output = append(last.output, line)
+	want := []step{{"one", []string{"1", ""}}, {"two", nil}, {"three", []string{"3"}}}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(step{})); diff != "" {
+		t.Error(diff)
 	}
-	return all, nil
+	if got, err := steps([]string{"1", "$ one"}); err == nil {
+		t.Errorf("output before the first command gives no error, but %v", got)
+	}
 }
 
-// prints tells whether got is the output that a document shows, in which a line
-// of three dots stands for any lines.
-func prints(shown []string, got string) bool {
-	var pattern strings.Builder
-	for _, line := range shown {
-		if line == "..." {
-			pattern.WriteString(`(?:.*\n)*?`)
-			continue
-		}
-		pattern.WriteString(regexp.QuoteMeta(strings.TrimRight(line, " ")) + ` *\n`)
+func TestPrints(t *testing.T) {
+	for _, c := range []struct {
+		name, shown, got string
+		want             bool
+	}{
+		{"the same", "a\nb", "a\nb\n", true},
+		{"nothing", "", "", true},
+		{"any lines", "a\n...\nb", "a\n1\n2\nb\n", true},
+		{"no lines where any may be", "a\n...\nb", "a\nb\n", true},
+		{"any lines at both ends", "...\na\n...", "1\na\n2\n", true},
+		{"blanks at the end of a line", "a", "a  \n", true},
+		{"another line", "a", "b\n", false},
+		{"a line more", "a", "a\nb\n", false},
+		{"a line less", "a\nb", "a\n", false},
+		{"output where none is shown", "", "a\n", false},
+		{"a line that is longer", "...\na", "xa\n", false},
+		{"what would be a pattern", "a.c", "abc\n", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var shown []string
+			if c.shown != "" {
+				shown = strings.Split(c.shown, "\n")
+			}
+			if got := prints(shown, c.got); got != c.want {
+				t.Errorf("prints gives %t", got)
+			}
+		})
 	}
-	return regexp.MustCompile(`\A` + pattern.String() + `\z`).MatchString(got)
 }
 
-var (
-	linkPattern    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	headingPattern = regexp.MustCompile(`^#{1,6} (.+)$`)
-	notInAnchor    = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
-)
-
-// prose is a document without its fenced blocks.
-func prose(document string) []string {
-	var lines []string
-	fenced := false
-	for _, line := range strings.Split(document, "\n") {
-		if strings.HasPrefix(line, "```") {
-			fenced = !fenced
-		} else if !fenced {
-			lines = append(lines, line)
-		}
+func TestAlternatives(t *testing.T) {
+	for _, c := range []struct {
+		name, lines string
+		want        []string
+	}{
+		{"one", "a: 1\nb:\n  a: 2\n", []string{"a: 1\nb:\n  a: 2\n\n"}},
+		{"a key twice", "a: 1\na:\n  b: 2\n  b: 3", []string{"a: 1\n", "a:\n  b: 2\n  b: 3\n"}},
+		{"two keys twice", "a: 1\nb: 1\na: 2\nb: 2", []string{"a: 1\nb: 1\n", "a: 2\nb: 2\n"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := alternatives(strings.Split(c.lines, "\n")); !slices.Equal(got, c.want) {
+				t.Errorf("alternatives gives %q", got)
+			}
+		})
 	}
-	return lines
 }
 
-// links are the targets of the links of a document.
-func links(document string) []string {
-	var targets []string
-	for _, line := range prose(document) {
-		for _, match := range linkPattern.FindAllStringSubmatch(line, -1) {
-			targets = append(targets, match[1])
-		}
+func TestLinksAndAnchors(t *testing.T) {
+	const document = "# The `lock`, again\nSee [here](docs/a.md#b) and [there](#c).\n```sh\n# no heading\necho [x](no)\n```\n## ErrKeyReused_2\n"
+	if got, want := links(document), []string{"docs/a.md#b", "#c"}; !slices.Equal(got, want) {
+		t.Errorf("links gives %q", got)
 	}
-	return targets
-}
-
-// anchors are the names by which the headings of a document can be linked to,
-// made as GitHub makes them.
-func anchors(document string) map[string]bool {
-	names := map[string]bool{}
-	for _, line := range prose(document) {
-		if match := headingPattern.FindStringSubmatch(line); match != nil {
-			name := notInAnchor.ReplaceAllString(strings.ToLower(match[1]), "")
-			names[strings.ReplaceAll(name, " ", "-")] = true
-		}
+	want := map[string]bool{"the-lock-again": true, "errkeyreused_2": true}
+	if diff := cmp.Diff(want, anchors(document)); diff != "" {
+		t.Error(diff)
 	}
-	return names
 }

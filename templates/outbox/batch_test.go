@@ -319,7 +319,7 @@ func TestQueueEnqueueWaitsForAnUncommittedDuplicate(t *testing.T) {
 			}
 			closed := make(chan error, 1)
 			go func() { closed <- conn.SendBatch(t.Context(), b.Batch).Close() }()
-			waitUntilBlocked(t, pool, conn.PgConn().PID())
+			waitUntilBlocked[error](t, pool, conn.PgConn().PID(), nil)
 			if test.commit {
 				err = first.Commit(t.Context())
 			} else {
@@ -393,7 +393,7 @@ func TestADuplicateOfARowThatIsPurgedMeanwhile(t *testing.T) {
 			placed, err := New(pool, Options{}).With(tx).Enqueue(t.Context(), testCommand, m)
 			answers <- answer{placed, err}
 		}()
-		waitUntilBlocked(t, pool, tx.Conn().PgConn().PID())
+		waitUntilBlocked[error](t, pool, tx.Conn().PgConn().PID(), nil)
 		purge(t, pool)
 		release()
 		got := <-answers
@@ -409,7 +409,7 @@ func TestADuplicateOfARowThatIsPurgedMeanwhile(t *testing.T) {
 		queued := b.enqueue(t, m)
 		closed := make(chan error, 1)
 		go func() { closed <- conn.SendBatch(t.Context(), b.Batch).Close() }()
-		waitUntilBlocked(t, pool, conn.PgConn().PID())
+		waitUntilBlocked[error](t, pool, conn.PgConn().PID(), nil)
 		purge(t, pool)
 		release()
 		err := <-closed
@@ -470,7 +470,7 @@ func TestEnqueueWaitsForAPurge(t *testing.T) {
 				}
 				answers <- placed
 			}()
-			waitUntilBlocked(t, pool, tx.Conn().PgConn().PID())
+			waitUntilBlocked[error](t, pool, tx.Conn().PgConn().PID(), nil)
 			if test.commit {
 				err = purge.Commit(t.Context())
 			} else {

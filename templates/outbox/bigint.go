@@ -25,7 +25,7 @@ func encodeBigint(v *big.Int, w *jsonWriter) {
 // decodeBigint reads a string or a number: others may have written the row.
 func decodeBigint(v jsonValue) *big.Int {
 	text, ok := v.numeral()
-	if ok && len(text) <= len("-")+maxBigintDigits {
+	if ok && len(text) <= len("-")+maxBigintDigits { // the time to parse grows with the square of the length
 		if i, ok := new(big.Int).SetString(string(text), 10); ok && bigintInRange(i) {
 			return i
 		}

@@ -337,3 +337,32 @@ func impatientConn(t *testing.T, config *pgx.ConnConfig) *pgx.Conn {
 	t.Cleanup(func() { conn.Close(context.WithoutCancel(t.Context())) })
 	return conn
 }
+
+// TestTheClockRunsWithinACallersTransaction tells the present from now(), which
+// is the time that the transaction began at.
+func TestTheClockRunsWithinACallersTransaction(t *testing.T) {
+	pool := testPool(t)
+	inTx(t, pool, Options{}, func(tx pgx.Tx, box *Tx) {
+		begun := queryOne[time.Time](t, tx, "SELECT now()")
+		placed := mustEnqueue(t, box, testMessage(DestinationMetrics), testMessage(DestinationPayments), testMessage(DestinationMailer))
+		entries := claimAll(t, box.Store, 1)
+		if err := errors.Join(
+			box.MarkFailed(t.Context(), entries[0].Claim, ""),
+			box.MarkOutcomeUnknown(t.Context(), entries[1].Claim, "", time.Time{}),
+		); err != nil {
+			t.Fatal(err)
+		}
+		metrics, payments, mailer := getRecord(t, box.Store, placed[0].ID), getRecord(t, box.Store, placed[1].ID), getRecord(t, box.Store, placed[2].ID)
+		for name, at := range map[string]time.Time{
+			"the expiry":        metrics.ExpiresAt.Add(-metricsPolicy.expires),
+			"the end":           metrics.CompletedAt,
+			"the claim":         mailer.ClaimedAt,
+			"the unknown":       payments.UnknownSince,
+			"the next question": payments.NextAttemptAt,
+		} {
+			if !at.After(begun) {
+				t.Errorf("%s has the time that the transaction began at", name)
+			}
+		}
+	})
+}

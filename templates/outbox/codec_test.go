@@ -250,6 +250,16 @@ func TestReadingIsLenientWhereOthersWrite(t *testing.T) {
 	}
 }
 
+func TestTimesAreReadInUTC(t *testing.T) {
+	var got Optionals
+	if err := got.UnmarshalJSON([]byte(`{"time":"2026-11-30T13:30:45+01:00"}`)); err != nil {
+		t.Fatal(err)
+	}
+	if location := got.Time.Location(); location != time.UTC {
+		t.Errorf("the time is in %s", location)
+	}
+}
+
 func TestReadErrorsSayWhereAndNeverWhat(t *testing.T) {
 	const wide = "must be a whole number from -9223372036854775808 to 9223372036854775807"
 	tests := map[string]struct {
@@ -286,11 +296,13 @@ func TestReadErrorsSayWhereAndNeverWhat(t *testing.T) {
 		"a time that is none":           {Optionals{}, `{"time":"tiger"}`, "time must be a time in RFC 3339 within the years 1 to 9999"},
 		"a time after its zone":         {Optionals{}, `{"time":"9999-12-31T23:59:59-01:00"}`, "time must be a time in RFC 3339 within the years 1 to 9999"},
 		"a date that does not exist":    {Optionals{}, `{"date":"2026-02-30"}`, "date must be a date such as 2026-11-30, within the years 1 to 9999"},
+		"a date of the year 0":          {Optionals{}, `{"date":"0000-01-01"}`, "date " + ruleDate},
 		"a duration that is none":       {Optionals{}, `{"duration":"tiger"}`, "duration must be a duration such as 1m30s"},
 		"a decimal that is none":        {Optionals{}, `{"decimal":"tiger"}`, "decimal " + ruleDecimal},
 		"a decimal with a sign alone":   {Optionals{}, `{"decimal":"-"}`, "decimal " + ruleDecimal},
 		"a decimal of a gigabyte":       {Optionals{}, `{"decimal":"1e999999999"}`, "decimal " + ruleDecimal},
 		"a decimal beyond its point":    {Optionals{}, `{"decimal":1e-99999}`, "decimal " + ruleDecimal},
+		"a decimal of too many digits":  {Optionals{}, `{"decimal":"123e131070"}`, "decimal " + ruleDecimal},
 		"a decimal that is true":        {Optionals{}, `{"decimal":true}`, "decimal " + ruleDecimal},
 		"a bigint with a fraction":      {Optionals{}, `{"bigint":"1.5"}`, "bigint " + ruleBigint},
 		"a bigint with a plus sign":     {Optionals{}, `{"bigint":"+1"}`, "bigint " + ruleBigint},

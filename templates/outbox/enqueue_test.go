@@ -392,12 +392,13 @@ func TestEnqueueKeyReused(t *testing.T) {
 	})
 }
 
-// waitUntilBlocked returns when a backend waits for a lock of another one.
-func waitUntilBlocked(t *testing.T, db DB, pid uint32) {
+// waitUntilBlocked returns when a backend waits for a lock of another one. It
+// fails the test when the call that was to wait is answered.
+func waitUntilBlocked[T any](t *testing.T, db DB, pid uint32, answers <-chan T) {
 	t.Helper()
 	for queryOne[int](t, db, "SELECT cardinality(pg_blocking_pids($1))", pid) == 0 {
-		if t.Context().Err() != nil {
-			t.Fatal(t.Context().Err())
+		if len(answers) > 0 {
+			t.Fatalf("the call did not wait: it was answered %v", <-answers)
 		}
 	}
 }
@@ -462,7 +463,7 @@ func TestEnqueueWaitsForAnUncommittedDuplicate(t *testing.T) {
 				placed, err := s.With(second).Enqueue(t.Context(), testCommand, ToMailer(body).WithKey("k"))
 				answers <- answer{placed, err}
 			}()
-			waitUntilBlocked(t, pool, second.Conn().PgConn().PID())
+			waitUntilBlocked(t, pool, second.Conn().PgConn().PID(), answers)
 			if test.commit {
 				err = first.Commit(t.Context())
 			} else {

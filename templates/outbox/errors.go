@@ -61,6 +61,29 @@ func (e *ClaimError) Error() string {
 // Unwrap returns ErrNotFound or ErrConflict.
 func (e *ClaimError) Unwrap() error { return e.Err }
 
+// ValidationError lists every rule that a payload breaks.
+type ValidationError struct {
+	Payload    string // the type of the payload, as in the table
+	Violations []Violation
+}
+
+// Violation is a rule that one value breaks. Neither text holds the value.
+type Violation struct {
+	Path string // as in lines[2].quantity or labels["a b"]
+	Rule string // as in "must be at least 1"
+}
+
+func (e *ValidationError) Error() string {
+	var text strings.Builder
+	text.WriteString(e.Payload)
+	separator := ": "
+	for _, v := range e.Violations {
+		text.WriteString(separator + v.Path + " " + v.Rule)
+		separator = "; "
+	}
+	return text.String()
+}
+
 // The lengths, in bytes, to which texts are cut before they are stored.
 const (
 	maxText   = 8 << 10 // of a failure or a remote reference

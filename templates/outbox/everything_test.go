@@ -677,6 +677,7 @@ type Colour string
 
 // The values of Colour.
 const (
+	// ColourRed is the value "red".
 	ColourRed Colour = "red"
 	// Between green and blue.
 	ColourSeaGreen Colour = "sea green"
@@ -686,7 +687,8 @@ const (
 // that is read may come from a later version of the program.
 func (e Colour) Valid() bool {
 	switch e {
-	case ColourRed, ColourSeaGreen:
+	case ColourRed,
+		ColourSeaGreen:
 		return true
 	}
 	return false

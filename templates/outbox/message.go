@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"strconv"
@@ -102,8 +103,11 @@ func (m Message) String() string {
 	return fmt.Sprintf("message for %s: %s", m.destination, m.payload.payloadType())
 }
 
-// GoString is String, so that no verb of fmt shows the payload.
+// GoString is String.
 func (m Message) GoString() string { return m.String() }
+
+// Format writes String by any verb: fmt asks String for those of text only.
+func (m Message) Format(f fmt.State, _ rune) { io.WriteString(f, m.String()) }
 
 // LogValue is String for log/slog.
 func (m Message) LogValue() slog.Value { return slog.StringValue(m.String()) }

@@ -219,8 +219,11 @@ type Currency string
 
 // The values of Currency.
 const (
+	// CurrencyEUR is the value "EUR".
 	CurrencyEUR Currency = "EUR"
+	// CurrencyUSD is the value "USD".
 	CurrencyUSD Currency = "USD"
+	// CurrencyCHF is the value "CHF".
 	CurrencyCHF Currency = "CHF"
 )
 
@@ -228,7 +231,9 @@ const (
 // that is read may come from a later version of the program.
 func (e Currency) Valid() bool {
 	switch e {
-	case CurrencyEUR, CurrencyUSD, CurrencyCHF:
+	case CurrencyEUR,
+		CurrencyUSD,
+		CurrencyCHF:
 		return true
 	}
 	return false
@@ -298,11 +303,19 @@ func (t *OrderLine) decode(v jsonValue) {
 	t.Price = required(o, "price", decodeObject[Money])
 }
 
-// codecs read what is stored, by its type and version.
-var codecs = map[codecKey]func([]byte) (Payload, error){
-	{"bank_transfer", 1}:      readPayload[BankTransfer],
-	{"order_confirmation", 1}: readPayload[OrderConfirmation],
-	{"payment_capture", 1}:    readPayload[PaymentCapture],
-	{"stock_change", 1}:       readPayload[StockChange],
-	{"usage_sample", 1}:       readPayload[UsageSample],
+// readerOf is what reads a stored payload, or nil where the package has no such type.
+func readerOf(key codecKey) func([]byte) (Payload, error) {
+	switch key {
+	case codecKey{"bank_transfer", 1}:
+		return readPayload[BankTransfer]
+	case codecKey{"order_confirmation", 1}:
+		return readPayload[OrderConfirmation]
+	case codecKey{"payment_capture", 1}:
+		return readPayload[PaymentCapture]
+	case codecKey{"stock_change", 1}:
+		return readPayload[StockChange]
+	case codecKey{"usage_sample", 1}:
+		return readPayload[UsageSample]
+	}
+	return nil
 }

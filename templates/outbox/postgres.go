@@ -87,13 +87,20 @@ func (p *postgres) send(ctx context.Context, statements *pgx.Batch, settings ...
 	}
 	return untilNoDeadlock(func() error {
 		return pgx.BeginFunc(ctx, p.db, func(tx pgx.Tx) error {
+			// Not within the batch: pgx may have it prepared first, after which
+			// the level stands.
+			if _, err := tx.Exec(ctx, sqlReadCommitted); err != nil {
+				return err
+			}
 			batch := &pgx.Batch{}
-			batch.Queue("SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE")
 			addAll(batch, own)
 			return tx.SendBatch(ctx, batch).Close()
 		})
 	})
 }
+
+// sqlReadCommitted makes a transaction that has just begun one of the store's own.
+const sqlReadCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE"
 
 // deadlockTries bounds how often a transaction is tried that deadlocks.
 const deadlockTries = 3
@@ -232,7 +239,8 @@ func (p *postgres) enqueue(ctx context.Context, command Command, rows []newRow) 
 	}
 	var inserted []OutboxID
 	for range enqueueTries {
-		ids, err := one(ctx, p, scanID, sqlEnqueue, enqueueArgs(command, rows, open)...)
+		sql, args := enqueueStatement(command, rows, open)
+		ids, err := one(ctx, p, scanID, sql, args...)
 		if err != nil {
 			return nil, err
 		}
@@ -310,7 +318,8 @@ func (p *postgres) queueEnqueue(batch *pgx.Batch, command Command, rows []newRow
 		all[i], ids[i], destinations[i], keys[i] = i, row.id.String(), string(row.destination), row.key
 		types[i], versions[i], payloads[i] = row.payloadType, row.version, row.payload
 	}
-	batch.Queue(sqlEnqueue, enqueueArgs(command, rows, all)...)
+	sql, args := enqueueStatement(command, rows, all)
+	batch.Queue(sql, args...)
 	batch.Queue(sqlEnqueueAnswer, ids, destinations, keys, types, versions, payloads).Query(func(result pgx.Rows) error {
 		found, err := pgx.CollectRows(result, scanID)
 		places := make([]placed, len(found))
@@ -354,7 +363,17 @@ func takenKey(err error) (message int, id OutboxID, ok bool) {
 	return n - 1, id, true
 }
 
-func enqueueArgs(command Command, rows []newRow, which []int) []any {
+// enqueueStatement inserts some of the rows. A single message is the usual case
+// and has a statement of its own.
+func enqueueStatement(command Command, rows []newRow, which []int) (sql string, args []any) {
+	if len(which) == 1 {
+		row := rows[which[0]]
+		args = []any{
+			row.id.String(), row.id.createdAt(), nullTime(row.expires), lifetime(row), nullTime(row.due), row.version, string(row.destination),
+			row.payloadType, row.key, null(row.orderKey), null(row.limitKey), null(row.headers), row.payload,
+		}
+		return sqlEnqueueOne, append(args, command.args()...)
+	}
 	n := len(which)
 	var (
 		ids, destinations, types, keys, payloads = make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
@@ -370,13 +389,18 @@ func enqueueArgs(command Command, rows []newRow, which []int) []any {
 		destinations[k], types[k], versions[k] = string(row.destination), row.payloadType, row.version
 		keys[k], orderKeys[k], limitKeys[k] = row.key, null(row.orderKey), null(row.limitKey)
 		headers[k], payloads[k] = null(row.headers), row.payload
-		due[k], expires[k] = nullTime(row.due), nullTime(row.expires)
-		if row.lifetime > 0 {
-			lifetimes[k] = microseconds(row.lifetime)
-		}
+		due[k], expires[k], lifetimes[k] = nullTime(row.due), nullTime(row.expires), lifetime(row)
 	}
-	args := []any{ids, created, expires, lifetimes, due, versions, destinations, types, keys, orderKeys, limitKeys, headers, payloads}
-	return append(args, command.args()...)
+	args = []any{ids, created, expires, lifetimes, due, versions, destinations, types, keys, orderKeys, limitKeys, headers, payloads}
+	return sqlEnqueue, append(args, command.args()...)
+}
+
+// lifetime is the age in microseconds at which the row expires, or nil.
+func lifetime(row newRow) *int64 {
+	if row.lifetime == 0 {
+		return nil
+	}
+	return microseconds(row.lifetime)
 }
 
 // lane is where a claim stands among the order keys of a destination.

@@ -339,7 +339,7 @@ func TestDeadlocksAreTriedAgain(t *testing.T) {
 		extended <- claims
 		failed <- err
 	}()
-	waitUntilBlocked(t, pool, victim.PgConn().PID())
+	waitUntilBlocked[error](t, pool, victim.PgConn().PID(), nil)
 	must(t, s.With(tx).MarkRetry(t.Context(), entries[0].Claim, "busy", time.Time{}))
 	must(t, tx.Commit(t.Context()))
 	if claims, err := <-extended, <-failed; err != nil || len(claims) != 0 {

@@ -88,7 +88,11 @@ func (t *OrderLine) decode(v jsonValue) {
 	t.Cents = required(o, "cents", decodeInt64)
 }
 
-// codecs read what is stored, by its type and version.
-var codecs = map[codecKey]func([]byte) (Payload, error){
-	{"order_placed", 1}: readPayload[OrderPlaced],
+// readerOf is what reads a stored payload, or nil where the package has no such type.
+func readerOf(key codecKey) func([]byte) (Payload, error) {
+	switch key {
+	case codecKey{"order_placed", 1}:
+		return readPayload[OrderPlaced]
+	}
+	return nil
 }

@@ -5,6 +5,7 @@ package benchbox
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"time"
 )
@@ -106,8 +107,11 @@ func (s summary) LogValue() slog.Value {
 // String names the row and never shows its payload.
 func (e Entry) String() string { return e.summary().String() }
 
-// GoString is String, so that no verb of fmt shows the payload.
+// GoString is String.
 func (e Entry) GoString() string { return e.String() }
+
+// Format writes String by any verb: fmt asks String for those of text only.
+func (e Entry) Format(f fmt.State, _ rune) { io.WriteString(f, e.String()) }
 
 // LogValue names the row for log/slog and never shows its payload.
 func (e Entry) LogValue() slog.Value { return e.summary().LogValue() }
@@ -119,8 +123,11 @@ func (e Entry) MarshalJSON() ([]byte, error) { return json.Marshal(e.summary()) 
 // String names the row and its status and never shows its payload.
 func (r Record) String() string { return r.summary().String() }
 
-// GoString is String, so that no verb of fmt shows the payload.
+// GoString is String.
 func (r Record) GoString() string { return r.String() }
+
+// Format writes String by any verb: fmt asks String for those of text only.
+func (r Record) Format(f fmt.State, _ rune) { io.WriteString(f, r.String()) }
 
 // LogValue names the row for log/slog and never shows its payload.
 func (r Record) LogValue() slog.Value { return r.summary().LogValue() }
@@ -131,8 +138,8 @@ func (r Record) MarshalJSON() ([]byte, error) { return json.Marshal(r.summary())
 
 // decode fills Payload from Raw, or says why it cannot.
 func (e *Entry) decode() {
-	read, known := codecs[codecKey{e.PayloadType, int32(e.PayloadVersion)}]
-	if !known {
+	read := readerOf(codecKey{e.PayloadType, int32(e.PayloadVersion)})
+	if read == nil {
 		e.DecodeErr = fmt.Errorf("%w: %s version %d is not known to this program", ErrUndecodable, e.PayloadType, e.PayloadVersion)
 		return
 	}

@@ -20,7 +20,7 @@ inserted AS (
     payload_type, idempotency_key, order_key, limit_key, headers, payload)
   SELECT v.outbox_id, $14::uuid, v.created_at, v.expires_at, v.payload_version, v.destination,
     v.payload_type, v.idempotency_key, v.order_key, v.limit_key, v.headers::json, v.payload::json
-  FROM v ORDER BY v.destination COLLATE "C", v.idempotency_key COLLATE "C"
+  FROM v ORDER BY v.destination COLLATE "C", v.idempotency_key COLLATE "C", v.outbox_id
   ON CONFLICT (destination, idempotency_key) DO NOTHING
   RETURNING outbox_id),
 queued AS (
@@ -28,6 +28,23 @@ queued AS (
   SELECT v.outbox_id, CASE WHEN v.due_at > clock_timestamp() THEN v.due_at END, v.expires_at, v.destination,
     v.destination || '/' || v.payload_type || '@' || v.payload_version, v.order_key, v.limit_key
   FROM v WHERE v.outbox_id IN (SELECT i.outbox_id FROM inserted i) ORDER BY v.outbox_id)
+SELECT i.outbox_id FROM inserted i`
+
+// sqlEnqueueOne does what enqueue does for a single message, for two thirds of the work: arrays are taken apart
+// row by row. The parameters are the same, each a value.
+const sqlEnqueueOne = `WITH inserted AS (
+  INSERT INTO "outbox_message" (outbox_id, "command_id", created_at, expires_at, payload_version, destination,
+    payload_type, idempotency_key, order_key, limit_key, headers, payload)
+  VALUES ($1::uuid, $14::uuid, $2::timestamptz,
+    coalesce($3::timestamptz, clock_timestamp() + $4::bigint * interval '1 microsecond'), $6::integer, $7::text,
+    $8::text, $9::text, $10::text, $11::text, $12::text::json, $13::text::json)
+  ON CONFLICT (destination, idempotency_key) DO NOTHING
+  RETURNING outbox_id, expires_at),
+queued AS (
+  INSERT INTO "outbox_queue" (outbox_id, next_attempt_at, expires_at, destination, kind, order_key, limit_key)
+  SELECT i.outbox_id, CASE WHEN $5::timestamptz > clock_timestamp() THEN $5::timestamptz END, i.expires_at, $7::text,
+    $7::text || '/' || $8::text || '@' || $6::integer, $10::text, $11::text
+  FROM inserted i)
 SELECT i.outbox_id FROM inserted i`
 
 // sqlEnqueueLook finds what stands where a message was not inserted. A statement of its own, since only a new
@@ -297,14 +314,18 @@ SELECT g.outbox_id FROM gone g`
 // place and frees the key; any other goes to the end. An expiry that has passed is dropped:
 // whoever requeues a row wants it to be sent.
 // $1 ids, $2 reason
-const sqlRequeue = `WITH gone AS (
+const sqlRequeue = `WITH t AS MATERIALIZED (SELECT clock_timestamp() AS at),
+gone AS (
   DELETE FROM "outbox_outcome" o WHERE o.outbox_id = ANY ($1::uuid[]) AND o.failed
   RETURNING o.outbox_id, o.seq, o.destination, o.last_failure, o.remote_ref),
+forgiven AS (
+  UPDATE "outbox_message" SET expires_at = NULL
+  WHERE outbox_id = ANY (ARRAY(SELECT g.outbox_id FROM gone g)) AND expires_at <= (SELECT t.at FROM t)),
 freed AS (
   DELETE FROM "outbox_hold" h WHERE h.outbox_id = ANY (ARRAY(SELECT g.outbox_id FROM gone g)) RETURNING h.outbox_id),
 back AS MATERIALIZED (
   SELECT g.outbox_id, CASE WHEN g.outbox_id IN (SELECT f.outbox_id FROM freed f) THEN g.seq END AS seq,
-    CASE WHEN m.expires_at > clock_timestamp() THEN m.expires_at END AS expires_at, g.destination,
+    CASE WHEN m.expires_at > (SELECT t.at FROM t) THEN m.expires_at END AS expires_at, g.destination,
     g.destination || '/' || m.payload_type || '@' || m.payload_version AS kind, m.order_key, m.limit_key,
     concat_ws('; before: ', 'requeued: ' || $2::text, g.last_failure) AS last_failure, g.remote_ref
   FROM gone g CROSS JOIN LATERAL (
@@ -381,7 +402,8 @@ ORDER BY m.outbox_id`
 // sqlStats counts rows that are alive, and those that have failed (by the small index of these).
 const sqlStats = `SELECT q.destination, q.kind,
   CASE WHEN q.unknown THEN 'outcome_unknown' WHEN q.claim_taken_at IS NOT NULL THEN 'dispatching' ELSE 'pending' END AS status,
-  count(*), count(*) FILTER (WHERE NOT q.unknown AND q.claim_taken_at IS NULL AND (q.next_attempt_at IS NULL OR q.next_attempt_at <= clock_timestamp())),
+  count(*), count(*) FILTER (WHERE NOT q.unknown AND q.claim_taken_at IS NULL AND (q.next_attempt_at IS NULL OR q.next_attempt_at <= clock_timestamp())
+    AND (q.expires_at IS NULL OR q.expires_at > clock_timestamp())),
   min(q.outbox_id::text COLLATE "C")
 FROM "outbox_queue" q GROUP BY 1, 2, 3
 UNION ALL

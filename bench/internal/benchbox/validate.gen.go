@@ -4,37 +4,11 @@ package benchbox
 
 import (
 	"cmp"
-
 	"fmt"
-
 	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
 )
-
-// ValidationError lists every rule that a payload breaks.
-type ValidationError struct {
-	Payload    string // the type of the payload, as in the table
-	Violations []Violation
-}
-
-// Violation is a rule that one value breaks. Neither text holds the value.
-type Violation struct {
-	Path string // as in lines[2].quantity or labels["a b"]
-	Rule string // as in "must be at least 1"
-}
-
-func (e *ValidationError) Error() string {
-	var text strings.Builder
-	text.WriteString(e.Payload)
-	separator := ": "
-	for _, v := range e.Violations {
-		text.WriteString(separator + v.Path + " " + v.Rule)
-		separator = "; "
-	}
-	return text.String()
-}
 
 // checks collects violations.
 type checks struct {
@@ -70,7 +44,7 @@ func (c *checks) within(step string, first int) {
 // begin that it adds.
 func apply[T any](c *checks, v T, rules []rule[T]) int {
 	first := len(c.violations)
-	if c.depth == maxDepth && !c.tooDeep {
+	if c.depth == maxDepth-1 && !c.tooDeep { // the payload itself is a level, too
 		c.tooDeep = true
 		c.fail(ruleDepth)
 	}

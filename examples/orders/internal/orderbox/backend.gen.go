@@ -35,7 +35,7 @@ type backend interface {
 
 // placed is the answer of enqueue for one message.
 type placed struct {
-	id        OutboxID // of the row that has the key
+	id        OutboxID // of the row that has the key; zero where that was of the same call and the key is reused
 	duplicate bool
 	reused    bool
 }

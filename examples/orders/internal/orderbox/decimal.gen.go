@@ -16,8 +16,7 @@ const ruleDecimal = "must be a decimal number with at most 131072 digits before 
 
 func decimalInRange(v decimal.Decimal) bool {
 	exponent := int(v.Exponent())
-	return exponent >= -maxDecimalFraction && exponent <= maxDecimalDigits &&
-		v.NumDigits()+exponent <= maxDecimalDigits
+	return exponent >= -maxDecimalFraction && v.NumDigits()+exponent <= maxDecimalDigits
 }
 
 // encodeDecimal writes equal numbers alike: without zeros behind the last digit
@@ -33,7 +32,7 @@ func encodeDecimal(v decimal.Decimal, w *jsonWriter) {
 // decodeDecimal reads a string or a number: others may have written the row.
 func decodeDecimal(v jsonValue) decimal.Decimal {
 	text, ok := v.numeral()
-	if ok && len(text) <= maxDecimalText {
+	if ok && len(text) <= maxDecimalText { // the time to parse grows with the square of the length
 		if d, err := decimal.NewFromString(string(text)); err == nil && decimalInRange(d) {
 			return d
 		}

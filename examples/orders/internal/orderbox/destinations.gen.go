@@ -124,12 +124,8 @@ func (p ShippingNotice) toMailer() Message {
 
 // mailerPolicy is what the store must know of mailer.
 var mailerPolicy = policy{
-	destination: DestinationMailer,
-	kinds: []string{
-		"mailer/order_confirmation@1",
-		"mailer/refund_notice@1",
-		"mailer/shipping_notice@1",
-	},
+	destination:   DestinationMailer,
+	kinds:         []string{"mailer/order_confirmation@1", "mailer/refund_notice@1", "mailer/shipping_notice@1"},
 	idempotent:    true,
 	lease:         90 * time.Second,
 	maxAttempts:   8,
@@ -141,7 +137,7 @@ var mailerPolicy = policy{
 // The payment provider. A repeated capture charges twice.
 //
 // It is not idempotent: a message that may or may not have arrived is not sent
-// again, its row waits as outcome_unknown until the destination has been asked.
+// again; its row waits as outcome_unknown until the destination has been asked.
 const DestinationPayments Destination = "payments"
 
 // PaymentsPayload is a payload that payments accepts:

@@ -4,7 +4,6 @@ package orderbox
 
 import (
 	"maps"
-
 	"slices"
 	"strconv"
 	"time"

@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// CommandID is what a row is traced back to: the caller's own id of the unit of work
-// that enqueued it, in the column command_id.
+// CommandID is what a row is traced back to: the caller's own id of the unit of
+// work that enqueued it, in the column command_id.
 type CommandID uuid.UUID
 
 func (id CommandID) String() string { return uuid.UUID(id).String() }
@@ -32,8 +32,8 @@ func NewCommand(id CommandID, tenantID uuid.UUID) Command {
 	return Command{id: id, columns: Columns{TenantID: tenantID}}
 }
 
-// WithRegion returns a copy of the command with the column region set. Without
-// it the column has its default.
+// WithRegion returns a copy of the command with the column region set; without it the
+// column has its default.
 func (c Command) WithRegion(region string) Command {
 	c.columns.Region = &region
 	return c

@@ -10,10 +10,8 @@ import (
 // The rules that follow from the types of the fields. A rule never holds a
 // value, which may be a secret.
 const (
-	ruleText = "must be valid UTF-8"
-
-	ruleTime = "must be a time within the years 1 to 9999"
-
+	ruleText  = "must be valid UTF-8"
+	ruleTime  = "must be a time within the years 1 to 9999"
 	ruleDepth = "must be nested at most 1,000 deep"
 )
 

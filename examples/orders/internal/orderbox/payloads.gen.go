@@ -536,7 +536,9 @@ type Carrier string
 
 // The values of Carrier.
 const (
+	// CarrierDHL is the value "dhl".
 	CarrierDHL Carrier = "dhl"
+	// CarrierUPS is the value "ups".
 	CarrierUPS Carrier = "ups"
 	// The customer fetches the parcel.
 	CarrierPickup Carrier = "pickup"
@@ -546,7 +548,9 @@ const (
 // that is read may come from a later version of the program.
 func (e Carrier) Valid() bool {
 	switch e {
-	case CarrierDHL, CarrierUPS, CarrierPickup:
+	case CarrierDHL,
+		CarrierUPS,
+		CarrierPickup:
 		return true
 	}
 	return false
@@ -557,8 +561,11 @@ type Currency string
 
 // The values of Currency.
 const (
+	// CurrencyEUR is the value "EUR".
 	CurrencyEUR Currency = "EUR"
+	// CurrencyUSD is the value "USD".
 	CurrencyUSD Currency = "USD"
+	// CurrencyCHF is the value "CHF".
 	CurrencyCHF Currency = "CHF"
 )
 
@@ -566,7 +573,9 @@ const (
 // that is read may come from a later version of the program.
 func (e Currency) Valid() bool {
 	switch e {
-	case CurrencyEUR, CurrencyUSD, CurrencyCHF:
+	case CurrencyEUR,
+		CurrencyUSD,
+		CurrencyCHF:
 		return true
 	}
 	return false
@@ -645,32 +654,52 @@ type RefundReason string
 
 // The values of RefundReason.
 const (
-	RefundReasonReturned     RefundReason = "returned"
-	RefundReasonDamaged      RefundReason = "damaged"
+	// RefundReasonReturned is the value "returned".
+	RefundReasonReturned RefundReason = "returned"
+	// RefundReasonDamaged is the value "damaged".
+	RefundReasonDamaged RefundReason = "damaged"
+	// RefundReasonNotDelivered is the value "not_delivered".
 	RefundReasonNotDelivered RefundReason = "not_delivered"
-	RefundReasonGoodwill     RefundReason = "goodwill"
+	// RefundReasonGoodwill is the value "goodwill".
+	RefundReasonGoodwill RefundReason = "goodwill"
 )
 
 // Valid tells whether e is one of the constants. Enqueue takes no other value; one
 // that is read may come from a later version of the program.
 func (e RefundReason) Valid() bool {
 	switch e {
-	case RefundReasonReturned, RefundReasonDamaged, RefundReasonNotDelivered, RefundReasonGoodwill:
+	case RefundReasonReturned,
+		RefundReasonDamaged,
+		RefundReasonNotDelivered,
+		RefundReasonGoodwill:
 		return true
 	}
 	return false
 }
 
-// codecs read what is stored, by its type and version.
-var codecs = map[codecKey]func([]byte) (Payload, error){
-	{"ledger_posting", 1}:     readPayload[LedgerPosting],
-	{"order_cancelled", 1}:    readPayload[OrderCancelled],
-	{"order_confirmation", 1}: readPayload[OrderConfirmation],
-	{"order_placed", 1}:       readPayload[OrderPlaced],
-	{"payment_capture", 1}:    readPayload[PaymentCapture],
-	{"payment_refund", 1}:     readPayload[PaymentRefund],
-	{"pick_cancellation", 1}:  readPayload[PickCancellation],
-	{"pick_request", 1}:       readPayload[PickRequest],
-	{"refund_notice", 1}:      readPayload[RefundNotice],
-	{"shipping_notice", 1}:    readPayload[ShippingNotice],
+// readerOf is what reads a stored payload, or nil where the package has no such type.
+func readerOf(key codecKey) func([]byte) (Payload, error) {
+	switch key {
+	case codecKey{"ledger_posting", 1}:
+		return readPayload[LedgerPosting]
+	case codecKey{"order_cancelled", 1}:
+		return readPayload[OrderCancelled]
+	case codecKey{"order_confirmation", 1}:
+		return readPayload[OrderConfirmation]
+	case codecKey{"order_placed", 1}:
+		return readPayload[OrderPlaced]
+	case codecKey{"payment_capture", 1}:
+		return readPayload[PaymentCapture]
+	case codecKey{"payment_refund", 1}:
+		return readPayload[PaymentRefund]
+	case codecKey{"pick_cancellation", 1}:
+		return readPayload[PickCancellation]
+	case codecKey{"pick_request", 1}:
+		return readPayload[PickRequest]
+	case codecKey{"refund_notice", 1}:
+		return readPayload[RefundNotice]
+	case codecKey{"shipping_notice", 1}:
+		return readPayload[ShippingNotice]
+	}
+	return nil
 }

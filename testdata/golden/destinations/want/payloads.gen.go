@@ -94,9 +94,15 @@ func (p *OrderPlaced) decode(v jsonValue) {
 func (OrderPlaced) payloadType() string   { return "order_placed" }
 func (OrderPlaced) payloadVersion() int32 { return 1 }
 
-// codecs read what is stored, by its type and version.
-var codecs = map[codecKey]func([]byte) (Payload, error){
-	{"customer_changed", 1}: readPayload[CustomerChanged],
-	{"order_paid", 1}:       readPayload[OrderPaid],
-	{"order_placed", 1}:     readPayload[OrderPlaced],
+// readerOf is what reads a stored payload, or nil where the package has no such type.
+func readerOf(key codecKey) func([]byte) (Payload, error) {
+	switch key {
+	case codecKey{"customer_changed", 1}:
+		return readPayload[CustomerChanged]
+	case codecKey{"order_paid", 1}:
+		return readPayload[OrderPaid]
+	case codecKey{"order_placed", 1}:
+		return readPayload[OrderPlaced]
+	}
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"strconv"
@@ -104,8 +105,11 @@ func (m Message) String() string {
 	return fmt.Sprintf("message for %s: %s", m.destination, m.payload.payloadType())
 }
 
-// GoString is String, so that no verb of fmt shows the payload.
+// GoString is String.
 func (m Message) GoString() string { return m.String() }
+
+// Format writes String by any verb: fmt asks String for those of text only.
+func (m Message) Format(f fmt.State, _ rune) { io.WriteString(f, m.String()) }
 
 // LogValue is String for log/slog.
 func (m Message) LogValue() slog.Value { return slog.StringValue(m.String()) }
@@ -142,8 +146,8 @@ func (m Message) prepare(command Command, equals map[string]int) (newRow, error)
 		return newRow{}, err
 	}
 	for _, t := range []time.Time{m.due, m.expires} {
-		if !t.IsZero() && !storable(t) {
-			return newRow{}, errors.New("a time must lie within the years 1 to 9999")
+		if err := checkTime(t); err != nil {
+			return newRow{}, err
 		}
 	}
 	if !m.due.IsZero() && !m.expires.IsZero() && !m.expires.After(m.due) {
@@ -186,6 +190,15 @@ func (m Message) prepare(command Command, equals map[string]int) (newRow, error)
 		}
 	}
 	return row, nil
+}
+
+// checkTime refuses a time that Postgres or RFC 3339 cannot hold, before it is
+// sent: afterwards a transaction of the caller's could not be used any more.
+func checkTime(t time.Time) error {
+	if !storable(t) {
+		return errors.New("a time must lie within the years 1 to 9999")
+	}
+	return nil
 }
 
 // storable tells whether Postgres and RFC 3339 both can hold the time.

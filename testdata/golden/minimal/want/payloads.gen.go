@@ -26,7 +26,11 @@ func (p *Ping) decode(v jsonValue) {
 func (Ping) payloadType() string   { return "ping" }
 func (Ping) payloadVersion() int32 { return 1 }
 
-// codecs read what is stored, by its type and version.
-var codecs = map[codecKey]func([]byte) (Payload, error){
-	{"ping", 1}: readPayload[Ping],
+// readerOf is what reads a stored payload, or nil where the package has no such type.
+func readerOf(key codecKey) func([]byte) (Payload, error) {
+	switch key {
+	case codecKey{"ping", 1}:
+		return readPayload[Ping]
+	}
+	return nil
 }

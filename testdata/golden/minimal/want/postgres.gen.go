@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -51,13 +52,20 @@ func (p *postgres) send(ctx context.Context, statements *pgx.Batch) error {
 		return sendInTx(ctx, db, statements)
 	}
 	return pgx.BeginFunc(ctx, p.db, func(tx pgx.Tx) error {
+		// Not within the batch: pgx may have it prepared first, after which the
+		// level stands.
+		if _, err := tx.Exec(ctx, sqlReadCommitted); err != nil {
+			return err
+		}
 		batch := &pgx.Batch{}
-		batch.Queue("SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE")
 		batch.Queue("SET LOCAL jit = off")
 		batch.QueuedQueries = append(batch.QueuedQueries, statements.QueuedQueries...)
 		return tx.SendBatch(ctx, batch).Close()
 	})
 }
+
+// sqlReadCommitted makes a transaction that has just begun one of the store's own.
+const sqlReadCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE"
 
 func sendInTx(ctx context.Context, conn *pgx.Conn, statements *pgx.Batch) error {
 	if conn.PgConn().TxStatus() != 'I' {
@@ -166,7 +174,8 @@ func (p *postgres) enqueue(ctx context.Context, command Command, rows []newRow) 
 	}
 	var inserted []OutboxID
 	for range enqueueTries {
-		ids, err := one(ctx, p, scanID, sqlEnqueue, enqueueArgs(command, rows, open)...)
+		sql, args := enqueueStatement(command, rows, open)
+		ids, err := one(ctx, p, scanID, sql, args...)
 		if err != nil {
 			return nil, err
 		}
@@ -236,7 +245,17 @@ func (p *postgres) look(ctx context.Context, rows []newRow, open []int) (found m
 	return found, -1, nil
 }
 
-func enqueueArgs(command Command, rows []newRow, which []int) []any {
+// enqueueStatement inserts some of the rows. A single message is the usual case
+// and has a statement of its own.
+func enqueueStatement(command Command, rows []newRow, which []int) (sql string, args []any) {
+	if len(which) == 1 {
+		row := rows[which[0]]
+		args = []any{
+			row.id.String(), row.id.createdAt(), nullTime(row.expires), lifetime(row), nullTime(row.due), row.version, string(row.destination),
+			row.payloadType, row.key, null(row.orderKey), null(row.limitKey), null(row.headers), row.payload,
+		}
+		return sqlEnqueueOne, append(args, command.args()...)
+	}
 	n := len(which)
 	var (
 		ids, destinations, types, keys, payloads = make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
@@ -252,13 +271,18 @@ func enqueueArgs(command Command, rows []newRow, which []int) []any {
 		destinations[k], types[k], versions[k] = string(row.destination), row.payloadType, row.version
 		keys[k], orderKeys[k], limitKeys[k] = row.key, null(row.orderKey), null(row.limitKey)
 		headers[k], payloads[k] = null(row.headers), row.payload
-		due[k], expires[k] = nullTime(row.due), nullTime(row.expires)
-		if row.lifetime > 0 {
-			lifetimes[k] = microseconds(row.lifetime)
-		}
+		due[k], expires[k], lifetimes[k] = nullTime(row.due), nullTime(row.expires), lifetime(row)
 	}
-	args := []any{ids, created, expires, lifetimes, due, versions, destinations, types, keys, orderKeys, limitKeys, headers, payloads}
-	return append(args, command.args()...)
+	args = []any{ids, created, expires, lifetimes, due, versions, destinations, types, keys, orderKeys, limitKeys, headers, payloads}
+	return sqlEnqueue, append(args, command.args()...)
+}
+
+// lifetime is the age in microseconds at which the row expires, or nil.
+func lifetime(row newRow) *int64 {
+	if row.lifetime == 0 {
+		return nil
+	}
+	return microseconds(row.lifetime)
 }
 
 func (p *postgres) claimDue(ctx context.Context, c claimCall) ([]Entry, error) {
@@ -302,19 +326,17 @@ func (s *stored) targets(e *Entry) []any {
 	return append(targets, (*string)(&e.Destination), &e.PayloadType, &s.version, &e.IdempotencyKey, &s.payload, &s.headers, &e.EnqueuedAt, &s.expires)
 }
 
-func (s *stored) finish(e *Entry) error {
+func (s *stored) finish(e *Entry) {
 	e.ID, e.Claim.ID = OutboxID(s.id), OutboxID(s.id)
 	e.CommandID, e.Columns = s.command.id, s.command.columns
 	e.PayloadVersion, e.Attempt = int(s.version), int(s.attempt)
 	e.Raw = []byte(s.payload)
 	e.ExpiresAt, e.LastAttemptAt, e.RemoteRef = value(s.expires), value(s.attempted), value(s.ref)
-	if s.headers != nil {
-		if err := json.Unmarshal([]byte(*s.headers), &e.Headers); err != nil {
-			return err
-		}
-	}
 	e.decode()
-	return nil
+	if s.headers != nil && json.Unmarshal([]byte(*s.headers), &e.Headers) != nil {
+		e.Headers, e.Payload = nil, nil
+		e.DecodeErr = fmt.Errorf("%w: the headers are no object of texts", ErrUndecodable)
+	}
 }
 
 // value is what a pointer points to, or the zero value.
@@ -332,7 +354,8 @@ func scanEntry(row pgx.CollectableRow) (Entry, error) {
 	if err := row.Scan(append(s.targets(&e), &s.attempt, &s.attempted, &s.ref)...); err != nil {
 		return Entry{}, err
 	}
-	return e, s.finish(&e)
+	s.finish(&e)
+	return e, nil
 }
 
 func scanRecord(row pgx.CollectableRow) (Record, error) {
@@ -347,7 +370,8 @@ func scanRecord(row pgx.CollectableRow) (Record, error) {
 	}
 	r.NextAttemptAt, r.ClaimedAt, r.UnknownSince, r.CompletedAt = value(next), value(claimed), value(since), value(completed)
 	r.Worker, r.LastFailure, r.OrderKey = value(worker), value(failure), value(orderKey)
-	return r, s.finish(&r.Entry)
+	s.finish(&r.Entry)
+	return r, nil
 }
 
 // settleArgs are settlements of one statement, a column for each parameter.

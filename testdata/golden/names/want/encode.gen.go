@@ -4,10 +4,8 @@ package uuid
 
 import (
 	"bytes"
-
 	"encoding/json"
 	"maps"
-
 	"slices"
 	"strconv"
 	"time"

@@ -329,10 +329,14 @@ type HTTPStatus string
 
 // The values of HTTPStatus.
 const (
-	HTTPStatus1          HTTPStatus = "1"
+	// HTTPStatus1 is the value "1".
+	HTTPStatus1 HTTPStatus = "1"
+	// HTTPStatusInProgress is the value "IN_PROGRESS".
 	HTTPStatusInProgress HTTPStatus = "IN_PROGRESS"
-	HTTPStatusAPlus      HTTPStatus = "A+"
-	HTTPStatusNone       HTTPStatus = ""
+	// HTTPStatusAPlus is the value "A+".
+	HTTPStatusAPlus HTTPStatus = "A+"
+	// HTTPStatusNone is the value "".
+	HTTPStatusNone HTTPStatus = ""
 	// */
 	HTTPStatusNasty HTTPStatus = "*/ `\"\n"
 )
@@ -341,18 +345,31 @@ const (
 // that is read may come from a later version of the program.
 func (e HTTPStatus) Valid() bool {
 	switch e {
-	case HTTPStatus1, HTTPStatusInProgress, HTTPStatusAPlus, HTTPStatusNone, HTTPStatusNasty:
+	case HTTPStatus1,
+		HTTPStatusInProgress,
+		HTTPStatusAPlus,
+		HTTPStatusNone,
+		HTTPStatusNasty:
 		return true
 	}
 	return false
 }
 
-// codecs read what is stored, by its type and version.
-var codecs = map[codecKey]func([]byte) (Payload, error){
-	{"json", 1}:   readPayload[JSON],
-	{"map", 1}:    readPayload[Map],
-	{"select", 1}: readPayload[Select],
-	{"string", 1}: readPayload[String],
-	{"time", 1}:   readPayload[Time],
-	{"type", 1}:   readPayload[Type],
+// readerOf is what reads a stored payload, or nil where the package has no such type.
+func readerOf(key codecKey) func([]byte) (Payload, error) {
+	switch key {
+	case codecKey{"json", 1}:
+		return readPayload[JSON]
+	case codecKey{"map", 1}:
+		return readPayload[Map]
+	case codecKey{"select", 1}:
+		return readPayload[Select]
+	case codecKey{"string", 1}:
+		return readPayload[String]
+	case codecKey{"time", 1}:
+		return readPayload[Time]
+	case codecKey{"type", 1}:
+		return readPayload[Type]
+	}
+	return nil
 }

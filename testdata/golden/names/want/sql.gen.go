@@ -30,6 +30,23 @@ const sqlEnqueue = "WITH v AS MATERIALIZED (\n" +
 	"  FROM v WHERE v.outbox_id IN (SELECT i.outbox_id FROM inserted i) ORDER BY v.outbox_id)\n" +
 	"SELECT i.outbox_id FROM inserted i"
 
+// sqlEnqueueOne does what enqueue does for a single message, for two thirds of the work: arrays are taken apart
+// row by row. The parameters are the same, each a value.
+const sqlEnqueueOne = "WITH inserted AS (\n" +
+	"  INSERT INTO \"Üser\".\"select \"\"Outbox\"\"; --_message\" (outbox_id, \"user\", \"type\", \"string\", \"id\", \"c\", \"time\", \"uuid\", \"Groß-Klein\", \"it's \\ \"\"q\"\"\", created_at, expires_at, payload_version, destination,\n" +
+	"    payload_type, idempotency_key, order_key, limit_key, headers, payload)\n" +
+	"  VALUES ($1::uuid, $14::uuid, $15::text, $16::text, $17::bigint, $18::boolean, $19::timestamptz, $20::uuid, $21::date, coalesce($22::text, E'it''s \\\\ `raw`'), $2::timestamptz,\n" +
+	"    coalesce($3::timestamptz, clock_timestamp() + $4::bigint * interval '1 microsecond'), $6::integer, $7::text,\n" +
+	"    $8::text, $9::text, $10::text, $11::text, $12::text::json, $13::text::json)\n" +
+	"  ON CONFLICT (destination, idempotency_key) DO NOTHING\n" +
+	"  RETURNING outbox_id, expires_at),\n" +
+	"queued AS (\n" +
+	"  INSERT INTO \"Üser\".\"select \"\"Outbox\"\"; --_queue\" (outbox_id, next_attempt_at, expires_at, destination, kind, order_key, limit_key)\n" +
+	"  SELECT i.outbox_id, CASE WHEN $5::timestamptz > clock_timestamp() THEN $5::timestamptz END, i.expires_at, $7::text,\n" +
+	"    $7::text || '/' || $8::text || '@' || $6::integer, $10::text, $11::text\n" +
+	"  FROM inserted i)\n" +
+	"SELECT i.outbox_id FROM inserted i"
+
 // sqlEnqueueLook finds what stands where a message was not inserted. A statement of its own, since only a new
 // snapshot sees the row that was waited for.
 // $1 destinations, $2 idempotency keys, $3 payloads
@@ -385,7 +402,8 @@ ORDER BY m.outbox_id`
 // sqlStats counts rows that are alive, and those that have failed (by the small index of these).
 const sqlStats = `SELECT q.destination, q.kind,
   CASE WHEN q.unknown THEN 'outcome_unknown' WHEN q.claim_taken_at IS NOT NULL THEN 'dispatching' ELSE 'pending' END AS status,
-  count(*), count(*) FILTER (WHERE NOT q.unknown AND q.claim_taken_at IS NULL AND (q.next_attempt_at IS NULL OR q.next_attempt_at <= clock_timestamp())),
+  count(*), count(*) FILTER (WHERE NOT q.unknown AND q.claim_taken_at IS NULL AND (q.next_attempt_at IS NULL OR q.next_attempt_at <= clock_timestamp())
+    AND (q.expires_at IS NULL OR q.expires_at > clock_timestamp())),
   min(q.outbox_id::text COLLATE "C")
 FROM "Üser"."select ""Outbox""; --_queue" q GROUP BY 1, 2, 3
 UNION ALL

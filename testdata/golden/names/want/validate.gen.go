@@ -4,39 +4,12 @@ package uuid
 
 import (
 	"encoding/json"
-
 	"maps"
-
 	"regexp"
 	"slices"
-
-	"strings"
 	"time"
 	"unicode/utf8"
 )
-
-// ValidationError lists every rule that a payload breaks.
-type ValidationError struct {
-	Payload    string // the type of the payload, as in the table
-	Violations []Violation
-}
-
-// Violation is a rule that one value breaks. Neither text holds the value.
-type Violation struct {
-	Path string // as in lines[2].quantity or labels["a b"]
-	Rule string // as in "must be at least 1"
-}
-
-func (e *ValidationError) Error() string {
-	var text strings.Builder
-	text.WriteString(e.Payload)
-	separator := ": "
-	for _, v := range e.Violations {
-		text.WriteString(separator + v.Path + " " + v.Rule)
-		separator = "; "
-	}
-	return text.String()
-}
 
 // checks collects violations.
 type checks struct {

@@ -4,7 +4,6 @@ package optionbox
 
 import (
 	"strconv"
-
 	"unicode/utf8"
 
 	"github.com/google/uuid"

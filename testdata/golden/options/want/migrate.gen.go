@@ -17,7 +17,15 @@ import (
 //
 // Tables that a newer version of this package has changed are left as they are.
 func Migrate(ctx context.Context, db DB) error {
+	_, callerTx := db.(pgx.Tx)
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		if !callerTx {
+			// A stricter transaction would not see what the one that it has
+			// waited for has done.
+			if _, err := tx.Exec(ctx, sqlReadCommitted); err != nil {
+				return err
+			}
+		}
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1::text, 0))", migrationTable); err != nil {
 			return err
 		}

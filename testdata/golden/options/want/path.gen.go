@@ -9,8 +9,7 @@ import (
 // The rules that follow from the types of the fields. A rule never holds a
 // value, which may be a secret.
 const (
-	ruleText = "must be valid UTF-8"
-
+	ruleText  = "must be valid UTF-8"
 	ruleDepth = "must be nested at most 1,000 deep"
 )
 

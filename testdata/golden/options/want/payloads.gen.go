@@ -143,7 +143,9 @@ type Tier string
 
 // The values of Tier.
 const (
+	// TierFree is the value "free".
 	TierFree Tier = "free"
+	// TierPaid is the value "paid".
 	TierPaid Tier = "paid"
 )
 
@@ -151,14 +153,20 @@ const (
 // that is read may come from a later version of the program.
 func (e Tier) Valid() bool {
 	switch e {
-	case TierFree, TierPaid:
+	case TierFree,
+		TierPaid:
 		return true
 	}
 	return false
 }
 
-// codecs read what is stored, by its type and version.
-var codecs = map[codecKey]func([]byte) (Payload, error){
-	{"invoice", 1}:  readPayload[Invoice],
-	{"reminder", 1}: readPayload[Reminder],
+// readerOf is what reads a stored payload, or nil where the package has no such type.
+func readerOf(key codecKey) func([]byte) (Payload, error) {
+	switch key {
+	case codecKey{"invoice", 1}:
+		return readPayload[Invoice]
+	case codecKey{"reminder", 1}:
+		return readPayload[Reminder]
+	}
+	return nil
 }

@@ -63,6 +63,29 @@ func (e *ClaimError) Error() string {
 // Unwrap returns ErrNotFound or ErrConflict.
 func (e *ClaimError) Unwrap() error { return e.Err }
 
+// ValidationError lists every rule that a payload breaks.
+type ValidationError struct {
+	Payload    string // the type of the payload, as in the table
+	Violations []Violation
+}
+
+// Violation is a rule that one value breaks. Neither text holds the value.
+type Violation struct {
+	Path string // as in lines[2].quantity or labels["a b"]
+	Rule string // as in "must be at least 1"
+}
+
+func (e *ValidationError) Error() string {
+	var text strings.Builder
+	text.WriteString(e.Payload)
+	separator := ": "
+	for _, v := range e.Violations {
+		text.WriteString(separator + v.Path + " " + v.Rule)
+		separator = "; "
+	}
+	return text.String()
+}
+
 // The lengths, in bytes, to which texts are cut before they are stored.
 const (
 	maxText   = 8 << 10 // of a failure or a remote reference
@@ -72,15 +95,20 @@ const (
 // cleanText makes any text one that Postgres stores: NUL and bytes that are no
 // UTF-8 are replaced, and what is too long is cut between characters.
 func cleanText(s string, limit int) string {
-	if len(s) > limit {
-		// A rune cut through at the end would be replaced by a longer one.
-		s = s[:limit]
-		for i := 0; i < utf8.UTFMax-1 && len(s) > 0 && !utf8.RuneStart(s[len(s)-1]); i++ {
-			s = s[:len(s)-1]
-		}
-		if r, size := utf8.DecodeLastRuneInString(s); r == utf8.RuneError && size == 1 && len(s) > 0 && s[len(s)-1] >= utf8.RuneSelf {
-			s = s[:len(s)-1]
-		}
+	// Cut before as well, so that cleaning megabytes costs nothing; and after,
+	// since a replacement is longer than what it replaces.
+	s = strings.ToValidUTF8(cutText(s, limit), "\uFFFD")
+	return cutText(strings.ReplaceAll(s, "\x00", "\uFFFD"), limit)
+}
+
+// cutText cuts s between characters, so that it is no longer than limit bytes.
+func cutText(s string, limit int) string {
+	if len(s) <= limit {
+		return s
 	}
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+	end := limit
+	for end > limit-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end]
 }

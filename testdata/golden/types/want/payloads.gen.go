@@ -701,17 +701,21 @@ type Colour string
 
 // The values of Colour.
 const (
+	// ColourRed is the value "red".
 	ColourRed Colour = "red"
 	// Nearly black.
 	ColourDarkGreen Colour = "dark-green"
-	ColourWhite     Colour = "#fff"
+	// ColourWhite is the value "#fff".
+	ColourWhite Colour = "#fff"
 )
 
 // Valid tells whether e is one of the constants. Enqueue takes no other value; one
 // that is read may come from a later version of the program.
 func (e Colour) Valid() bool {
 	switch e {
-	case ColourRed, ColourDarkGreen, ColourWhite:
+	case ColourRed,
+		ColourDarkGreen,
+		ColourWhite:
 		return true
 	}
 	return false
@@ -825,16 +829,29 @@ func (t *Tree) decode(v jsonValue) {
 	t.ByName = required(o, "by_name", decodeMap(decodeObject[Tree]))
 }
 
-// codecs read what is stored, by its type and version.
-var codecs = map[codecKey]func([]byte) (Payload, error){
-	{"checked", 1}:    readPayload[Checked],
-	{"lists", 1}:      readPayload[Lists],
-	{"maps", 1}:       readPayload[Maps],
-	{"nested", 1}:     readPayload[Nested],
-	{"optionals", 1}:  readPayload[Optionals],
-	{"quoted", 1}:     readPayload[Quoted],
-	{"renamed", 1}:    readPayload[GivenName],
-	{"scalars", 1}:    readPayload[Scalars],
-	{"secrets", 1}:    readPayload[Secrets],
-	{"superseded", 1}: readPayload[Superseded],
+// readerOf is what reads a stored payload, or nil where the package has no such type.
+func readerOf(key codecKey) func([]byte) (Payload, error) {
+	switch key {
+	case codecKey{"checked", 1}:
+		return readPayload[Checked]
+	case codecKey{"lists", 1}:
+		return readPayload[Lists]
+	case codecKey{"maps", 1}:
+		return readPayload[Maps]
+	case codecKey{"nested", 1}:
+		return readPayload[Nested]
+	case codecKey{"optionals", 1}:
+		return readPayload[Optionals]
+	case codecKey{"quoted", 1}:
+		return readPayload[Quoted]
+	case codecKey{"renamed", 1}:
+		return readPayload[GivenName]
+	case codecKey{"scalars", 1}:
+		return readPayload[Scalars]
+	case codecKey{"secrets", 1}:
+		return readPayload[Secrets]
+	case codecKey{"superseded", 1}:
+		return readPayload[Superseded]
+	}
+	return nil
 }

@@ -91,8 +91,8 @@ func (s *Store) settle(ctx context.Context, operation string, list []settlement)
 	for i, one := range list {
 		one.reason = cleanText(one.reason, maxText)
 		one.ref = cleanText(one.ref, maxText)
-		if !one.at.IsZero() && !storable(one.at) {
-			return nil, fmt.Errorf("outbox: %s: a time must lie within the years 1 to 9999", operation)
+		if err := checkTime(one.at); err != nil {
+			return nil, fmt.Errorf("outbox: %s: %w", operation, err)
 		}
 		rest[i] = indexed{one, i}
 	}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"unicode/utf8"
 )
 
 // ClaimRequest says who claims, and how many rows of which destinations.
@@ -75,6 +76,9 @@ func (r ClaimRequest) call() (claimCall, error) {
 	if r.WorkerID == "" {
 		return claimCall{}, errors.New("the worker has no name")
 	}
+	if err := checkTime(r.At); err != nil {
+		return claimCall{}, err
+	}
 	token, err := newToken()
 	if err != nil {
 		return claimCall{}, err
@@ -100,8 +104,13 @@ func (r ClaimRequest) call() (claimCall, error) {
 // workerName is a name as it is stored: the end of a long one, where names of
 // hosts and pods differ.
 func workerName(name string) string {
-	if len(name) > maxWorker {
-		name = name[len(name)-maxWorker:]
+	if start := len(name) - maxWorker; start > 0 {
+		for range utf8.UTFMax - 1 {
+			if !utf8.RuneStart(name[start]) {
+				start++
+			}
+		}
+		name = name[start:]
 	}
 	return cleanText(name, maxWorker)
 }
@@ -124,6 +133,9 @@ func newToken() (int64, error) {
 func (s *Store) ExtendClaims(ctx context.Context, at time.Time, claims ...Claim) ([]Claim, error) {
 	if len(claims) == 0 {
 		return nil, nil
+	}
+	if err := checkTime(at); err != nil {
+		return nil, fmt.Errorf("outbox: ExtendClaims: %w", err)
 	}
 	// One call may name a row twice, under an old claim and the current one.
 	var held []Claim
@@ -170,6 +182,9 @@ const sweepStep = 1000
 // attempts; where a repetition could do harm they become unknown. Rows held for
 // a question are let go.
 func (s *Store) ReleaseExpiredClaims(ctx context.Context, at time.Time) ([]OutboxID, error) {
+	if err := checkTime(at); err != nil {
+		return nil, fmt.Errorf("outbox: ReleaseExpiredClaims: %w", err)
+	}
 	var all []OutboxID
 	for {
 		ids, err := s.backend.releaseExpired(ctx, sweepStep, at)

@@ -5,17 +5,30 @@ package plainbox
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
 // ExpireDue fails pending rows that were not delivered by their time, unsent:
-// at most limit of them. It returns their ids, sorted.
+// at most limit of them and in short steps. It returns their ids, sorted.
 func (s *Store) ExpireDue(ctx context.Context, at time.Time, limit int) ([]OutboxID, error) {
-	ids, err := s.backend.expireDue(ctx, limit, at)
-	if err != nil {
+	if err := checkTime(at); err != nil {
 		return nil, fmt.Errorf("outbox: ExpireDue: %w", err)
 	}
-	return ids, nil
+	var all []OutboxID
+	for len(all) < limit {
+		step := min(limit-len(all), sweepStep)
+		ids, err := s.backend.expireDue(ctx, step, at)
+		all = append(all, ids...)
+		if err != nil {
+			return all, fmt.Errorf("outbox: ExpireDue: %w", err)
+		}
+		if len(ids) < step {
+			break
+		}
+	}
+	slices.SortFunc(all, compareIDs)
+	return all, nil
 }
 
 // Cancel fails a pending row, so that it is not sent. A row that a worker holds
@@ -55,6 +68,9 @@ func (s *Store) answer(ctx context.Context, operation string, id OutboxID, done 
 // their destination, at most limit of them and in short steps, and returns how
 // many. Their idempotency keys are forgotten with them.
 func (s *Store) Purge(ctx context.Context, at time.Time, limit int) (int, error) {
+	if err := checkTime(at); err != nil {
+		return 0, fmt.Errorf("outbox: Purge: %w", err)
+	}
 	var start OutboxID
 	removed := 0
 	for removed < limit {

@@ -30,6 +30,23 @@ queued AS (
   FROM v WHERE v.outbox_id IN (SELECT i.outbox_id FROM inserted i) ORDER BY v.outbox_id)
 SELECT i.outbox_id FROM inserted i`
 
+// sqlEnqueueOne does what enqueue does for a single message, for two thirds of the work: arrays are taken apart
+// row by row. The parameters are the same, each a value.
+const sqlEnqueueOne = `WITH inserted AS (
+  INSERT INTO "plain_outbox_message" (outbox_id, "command_id", created_at, expires_at, payload_version, destination,
+    payload_type, idempotency_key, order_key, limit_key, headers, payload)
+  VALUES ($1::uuid, $14::uuid, $2::timestamptz,
+    coalesce($3::timestamptz, clock_timestamp() + $4::bigint * interval '1 microsecond'), $6::integer, $7::text,
+    $8::text, $9::text, $10::text, $11::text, $12::text::json, $13::text::json)
+  ON CONFLICT (destination, idempotency_key) DO NOTHING
+  RETURNING outbox_id, expires_at),
+queued AS (
+  INSERT INTO "plain_outbox_queue" (outbox_id, next_attempt_at, expires_at, destination, kind, order_key, limit_key)
+  SELECT i.outbox_id, CASE WHEN $5::timestamptz > clock_timestamp() THEN $5::timestamptz END, i.expires_at, $7::text,
+    $7::text || '/' || $8::text || '@' || $6::integer, $10::text, $11::text
+  FROM inserted i)
+SELECT i.outbox_id FROM inserted i`
+
 // sqlEnqueueLook finds what stands where a message was not inserted. A statement of its own, since only a new
 // snapshot sees the row that was waited for.
 // $1 destinations, $2 idempotency keys, $3 payloads
@@ -385,7 +402,8 @@ ORDER BY m.outbox_id`
 // sqlStats counts rows that are alive, and those that have failed (by the small index of these).
 const sqlStats = `SELECT q.destination, q.kind,
   CASE WHEN q.unknown THEN 'outcome_unknown' WHEN q.claim_taken_at IS NOT NULL THEN 'dispatching' ELSE 'pending' END AS status,
-  count(*), count(*) FILTER (WHERE NOT q.unknown AND q.claim_taken_at IS NULL AND (q.next_attempt_at IS NULL OR q.next_attempt_at <= clock_timestamp())),
+  count(*), count(*) FILTER (WHERE NOT q.unknown AND q.claim_taken_at IS NULL AND (q.next_attempt_at IS NULL OR q.next_attempt_at <= clock_timestamp())
+    AND (q.expires_at IS NULL OR q.expires_at > clock_timestamp())),
   min(q.outbox_id::text COLLATE "C")
 FROM "plain_outbox_queue" q GROUP BY 1, 2, 3
 UNION ALL

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+)
+
+// TestExperiments runs every experiment at a size that tells nothing about
+// speed. The experiments themselves fail when a claim gives another number of
+// rows than it should or a message is lost.
+func TestExperiments(t *testing.T) {
+	tiny := scale{rounds: 2, history: 500, claims: 3, transactions: 20, messages: 300, underSnapshot: 1000}
+	for _, e := range experiments {
+		t.Run(e.name, func(t *testing.T) {
+			tables, err := e.run(t.Context(), func(context.Context) (*pgxpool.Pool, error) { return pgtest.Pool(t), nil }, tiny)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(tables) == 0 {
+				t.Error("no table")
+			}
+			for _, table := range tables {
+				for _, r := range table.rows {
+					checkRow(t, r, tiny.rounds)
+				}
+				t.Log("\n" + table.String())
+			}
+		})
+	}
+}
+
+func checkRow(t *testing.T, r row, rounds int) {
+	t.Helper()
+	if r.name == "" {
+		t.Error("a row has no name")
+	}
+	if len(r.values) != rounds {
+		t.Errorf("%s: %d values in %d rounds", r.name, len(r.values), rounds)
+	}
+	for _, v := range append(r.ratios(), r.values...) {
+		if !(v > 0) || math.IsInf(v, 0) {
+			t.Errorf("%s: %v is no figure", r.name, v)
+		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	one := row{name: "one", values: []float64{10, 30, 20}}
+	table := table{title: "Things", unit: "things/s", rows: []row{
+		one,
+		{name: "faster", values: []float64{20, 90, 30}, against: &one, target: atLeast(2)},
+		{name: "too slow", values: []float64{1, 1.5, 1}, against: &one, target: atLeast(0.9)},
+		{name: "small", values: []float64{5, 6, 5}, against: &one, target: atMost(0.25)},
+		{name: "without a target", values: []float64{1000, 1000, 1000}, against: &one},
+	}}
+	want := `Things, things/s
+                    median  min..max    ratio  min..max    of   target
+  one               20.0    10.0..30.0
+  faster            30.0    20.0..90.0  2.00   1.50..3.00  one  at least 2.00: reached
+  too slow          1.00    1.00..1.50  0.05   0.05..0.10  one  at least 0.90: missed
+  small             5.00    5.00..6.00  0.25   0.20..0.50  one  at most 0.25: reached
+  without a target  1000    1000..1000  50.0   33.3..100   one
+`
+	if got := table.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		values []float64
+		q      float64
+		want   float64
+	}{
+		{"of one value", []float64{7}, 0.99, 7},
+		{"in the middle of an odd number", []float64{9, 1, 5}, 0.5, 5},
+		{"between two values", []float64{4, 1, 3, 2}, 0.5, 2.5},
+		{"near the end", []float64{0, 100}, 0.99, 99},
+		{"at the end", []float64{3, 2, 1}, 1, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := quantile(c.values, c.q); got != c.want {
+				t.Errorf("quantile(%v, %v) = %v, want %v", c.values, c.q, got, c.want)
+			}
+		})
+	}
+}
+
+func TestChoose(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		list string
+		want []string // nil = an error
+	}{
+		{"all without a list", "", names()},
+		{"in the order of the list", "wal,claim", []string{"wal", "claim"}},
+		{"none that is not there", "wal,speed", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			chosen, err := choose(c.list)
+			if (err == nil) != (c.want != nil) {
+				t.Fatalf("choose(%q): %v", c.list, err)
+			}
+			var got []string
+			for _, e := range chosen {
+				got = append(got, e.name)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("choose(%q) = %v, want %v", c.list, got, c.want)
+			}
+		})
+	}
+}
