@@ -396,20 +396,6 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// What order_by names is checked although it is refused as a whole.
-func TestOrderByIsReadToTheEnd(t *testing.T) {
-	text := complete(peer("order_by: [id, nobody]"))
-	_, diags := Decode("outbox.yaml", []byte(text))
-	want := strings.TrimSpace(`
-outbox.yaml:1:58: error OBX1409: ordered destinations are not supported yet
-    hint: remove order_by
-outbox.yaml:1:73: error OBX1406: payload "ping" has no field "nobody", which order_by names
-`)
-	if got := diags.String(); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}
-
 func TestMissingKeysOfTheSpecification(t *testing.T) {
 	_, diags := Decode("outbox.yaml", []byte("# nothing yet\ndoc: x\n"))
 	want := strings.TrimSpace(`

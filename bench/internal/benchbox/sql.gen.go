@@ -57,72 +57,167 @@ LEFT JOIN LATERAL (
   WHERE w.destination = v.destination AND w.idempotency_key = v.idempotency_key LIMIT 1) m ON true
 ORDER BY v.position`
 
+// sqlEnqueueAnswer answers for messages that were inserted within a batch of the caller's, where nothing can be
+// taken back: a key that belongs to another message fails the statement and with it the batch. So
+// does a row that was there when the message was not inserted, and has been removed since.
+// $1 ids, $2 destinations, $3 idempotency keys, $4 payload types, $5 versions, $6 payloads
+const sqlEnqueueAnswer = `SELECT CASE
+  WHEN m.outbox_id IS NULL OR m.payload_type <> v.payload_type OR (m.payload_version = v.payload_version AND m.payload::text <> v.payload)
+  THEN ('outbox: idempotency key taken: ' || v.position || ' ' || coalesce(m.outbox_id::text, ''))::uuid
+  ELSE m.outbox_id END
+FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::text[])
+  WITH ORDINALITY AS v(outbox_id, destination, idempotency_key, payload_type, payload_version, payload, position)
+LEFT JOIN LATERAL (
+  SELECT w.outbox_id, w.payload_type, w.payload_version, w.payload FROM "outbox_message" w
+  WHERE w.destination = v.destination AND w.idempotency_key = v.idempotency_key LIMIT 1) m ON true
+ORDER BY v.position`
+
 // sqlEnqueueUndo takes back what a call has inserted before it found a key that was reused, so that the
 // caller's transaction can go on as if the call had not been.
 // $1 ids
 const sqlEnqueueUndo = `WITH unqueued AS (DELETE FROM "outbox_queue" WHERE outbox_id = ANY ($1::uuid[]))
 DELETE FROM "outbox_message" WHERE outbox_id = ANY ($1::uuid[])`
 
-// sqlClaimDue takes the oldest due rows of each destination: the first that are ready, by id, and the first
-// that have come due, by their time, of both the oldest. The ids are picked in an array, so that
-// no plan of the update can take more; the ready rows are bounded by a row comparison, since
-// with destination = d.name the planner may walk the primary key through all that is scheduled.
-// $1 destinations, $2 limits, $3 claims start after these ids, $4 kinds, $5 token, $6 worker, $7 at
-const sqlClaimDue = `WITH t AS MATERIALIZED (SELECT coalesce($7::timestamptz, clock_timestamp()) AS at),
+// sqlClaimDue takes the oldest due rows of each destination, from three lanes: those that are ready, by id;
+// those that have come due, by their time; and those of ordered keys, a run of each key from its
+// head. The ids are picked before the update, so that no plan of it can take more. The ready rows
+// are bounded by a row comparison, since with destination = d.name the planner may walk the
+// primary key through all that is scheduled.
+const sqlClaimDue = `--
+-- The keys of a destination are skipped through, from a cursor. A key of which any of the next
+-- rows is held is passed over. Of the others as many heads are locked as the limit needs, so that
+-- claims at the same instant divide the keys. That does not yet make a key safe: the snapshot may
+-- be older than a claim by another worker, who has given back a part since, or who began at
+-- another row, since it saw one that committed late. So the first rows of each key are locked as
+-- well, and all must be in the version that the snapshot has; those that are not taken are written
+-- as they are, so that a claim of the key with an older snapshot finds another version. Nothing is
+-- waited for: a row that anybody has locked leaves its key to a later claim.
+--
+-- Besides the rows it returns, for each destination that has ordered rows, the key to go on from.
+-- $1 destinations, $2 limits, $3 claims start after these ids, $4 kinds, $5 token, $6 worker, $7 at,
+-- $8 keys start after these, $9 keys to look at, $10 longest run, $11 rows behind it to look at
+WITH t AS MATERIALIZED (SELECT coalesce($7::timestamptz, clock_timestamp()) AS at),
+picked AS MATERIALIZED (
+  SELECT lanes.outbox_id, lanes.taken, d.name, lanes.go_on
+  FROM unnest($1::text[], $2::integer[], $3::uuid[], $8::text[]) AS d(name, n, mark, cursor)
+  CROSS JOIN LATERAL (
+    WITH RECURSIVE keys AS (
+      (SELECT w.order_key, 1 AS n FROM "outbox_queue" w
+      WHERE w.destination = d.name AND w.order_key > d.cursor ORDER BY w.order_key LIMIT 1)
+      UNION ALL
+      SELECT following.order_key, k.n + 1
+      FROM keys k CROSS JOIN LATERAL (
+        SELECT w.order_key FROM "outbox_queue" w
+        WHERE w.destination = d.name AND w.order_key > k.order_key ORDER BY w.order_key LIMIT 1) following
+      WHERE k.n < $9::integer),
+    heads AS MATERIALIZED (
+      SELECT k.order_key, h.outbox_id
+      FROM keys k CROSS JOIN LATERAL (
+        SELECT w.outbox_id, w.claim_taken_at, w.unknown, w.next_attempt_at, w.kind FROM "outbox_queue" w
+        WHERE w.destination = d.name AND w.order_key = k.order_key AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t) OR w.claim_taken_at IS NOT NULL OR w.unknown)
+        ORDER BY w.seq LIMIT 1) h
+      WHERE h.claim_taken_at IS NULL AND NOT h.unknown AND (h.next_attempt_at IS NULL OR h.next_attempt_at <= (SELECT t.at FROM t))
+        AND h.kind = ANY ($4::text[])
+        AND NOT EXISTS (SELECT FROM "outbox_hold" x WHERE x.destination = d.name AND x.order_key = k.order_key)
+      LIMIT coalesce(d.n, 0)),
+    firsts AS MATERIALIZED (
+      SELECT n.outbox_id, n.version, h.outbox_id AS head, n.seq, n.ready
+      FROM heads h CROSS JOIN LATERAL (
+        SELECT r.outbox_id, r.version, r.seq, bool_and(r.ready) OVER (ORDER BY r.seq) AS ready,
+          row_number() OVER (ORDER BY r.seq) AS place, bool_or(r.held) OVER () AS held
+        FROM (
+          SELECT w.outbox_id, w.ctid AS version, w.seq, w.claim_taken_at IS NOT NULL AS held,
+            NOT w.unknown AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[]) AS ready
+          FROM "outbox_queue" w
+          WHERE w.destination = d.name AND w.order_key = h.order_key AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t) OR w.claim_taken_at IS NOT NULL OR w.unknown)
+          ORDER BY w.seq LIMIT $10::integer + $11::integer) r) n
+      WHERE NOT n.held AND n.place <= $10::integer),
+    mine AS MATERIALIZED (
+      SELECT w.outbox_id FROM "outbox_queue" w
+      WHERE w.outbox_id = ANY (ARRAY(SELECT DISTINCT f.head FROM firsts f)) AND w.claim_taken_at IS NULL
+      ORDER BY w.outbox_id LIMIT (
+        SELECT count(DISTINCT f.head) FROM (
+          SELECT g.head, count(*) FILTER (WHERE g.ready) OVER (ORDER BY g.head, g.seq) AS nth FROM firsts g) f WHERE f.nth <= d.n)
+      FOR UPDATE SKIP LOCKED),
+    runs AS MATERIALIZED (
+      SELECT f.outbox_id, f.version, f.head, f.seq, f.ready, count(*) FILTER (WHERE f.ready) OVER (ORDER BY f.head, f.seq) AS nth
+      FROM firsts f JOIN mine ON mine.outbox_id = f.head),
+    locked AS MATERIALIZED (
+      SELECT w.outbox_id, w.ctid AS version FROM "outbox_queue" w
+      WHERE w.outbox_id = ANY (ARRAY(
+          SELECT r.outbox_id FROM runs r WHERE r.head IN (SELECT s.head FROM runs s WHERE s.nth <= d.n)))
+      FOR UPDATE SKIP LOCKED),
+    safe AS MATERIALIZED (
+      SELECT k.outbox_id, k.head, k.seq, k.ready AND k.nth <= d.n AS wanted FROM (
+        SELECT r.outbox_id, r.head, r.seq, r.ready, r.nth, bool_and(l.outbox_id IS NOT NULL) OVER (PARTITION BY r.head) AS safe
+        FROM runs r LEFT JOIN locked l ON l.outbox_id = r.outbox_id AND l.version = r.version) k
+      WHERE k.safe)
+    (SELECT lane.outbox_id, true AS taken, NULL AS go_on FROM (
+      SELECT ready.outbox_id, ready.outbox_id AS head, 0 AS seq FROM (
+        SELECT w.outbox_id FROM "outbox_queue" w
+        WHERE (w.destination, w.outbox_id) > (d.name, d.mark)
+          AND (w.destination, w.outbox_id) < (d.name, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
+          AND w.next_attempt_at IS NULL AND NOT w.unknown AND w.order_key IS NULL AND w.claim_taken_at IS NULL
+          AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[])
+        ORDER BY w.destination, w.outbox_id LIMIT coalesce(d.n, 0) FOR UPDATE SKIP LOCKED) ready
+      UNION ALL
+      SELECT later.outbox_id, later.outbox_id, 0 FROM (
+        SELECT w.outbox_id FROM "outbox_queue" w
+        WHERE w.destination = d.name AND w.next_attempt_at IS NOT NULL AND w.next_attempt_at <= (SELECT t.at FROM t)
+          AND NOT w.unknown AND w.order_key IS NULL AND w.claim_taken_at IS NULL
+          AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[])
+        ORDER BY w.next_attempt_at LIMIT coalesce(d.n, 0) FOR UPDATE SKIP LOCKED) later
+      UNION ALL
+      SELECT run.outbox_id, run.head, run.seq FROM safe run WHERE run.wanted) lane
+    ORDER BY lane.head, lane.seq LIMIT coalesce(d.n, 0))
+    UNION ALL
+    SELECT behind.outbox_id, false, NULL FROM safe behind
+    UNION ALL
+    SELECT NULL, false, CASE WHEN (SELECT count(*) FROM heads) >= d.n THEN (SELECT max(h.order_key) FROM heads h)
+      WHEN (SELECT count(*) FROM keys) >= $9::integer THEN (SELECT max(k.order_key) FROM keys k) ELSE '' END
+    WHERE EXISTS (SELECT FROM keys) OR d.cursor <> '') lanes),
 claimed AS (
   UPDATE "outbox_queue" q
   SET claim_token = $5::bigint, claim_worker = $6::text, claim_taken_at = (SELECT t.at FROM t),
     attempt_count = q.attempt_count + 1, next_attempt_at = NULL
-  WHERE q.outbox_id = ANY (ARRAY(
-    SELECT picked.outbox_id
-    FROM unnest($1::text[], $2::integer[], $3::uuid[]) AS d(name, n, mark)
-    CROSS JOIN LATERAL (
-      SELECT lane.outbox_id FROM (
-        SELECT ready.outbox_id FROM (
-          SELECT w.outbox_id FROM "outbox_queue" w
-          WHERE (w.destination, w.outbox_id) > (d.name, d.mark)
-            AND (w.destination, w.outbox_id) < (d.name, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
-            AND w.next_attempt_at IS NULL AND NOT w.unknown AND w.order_key IS NULL AND w.claim_taken_at IS NULL
-            AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[])
-          ORDER BY w.destination, w.outbox_id LIMIT coalesce(d.n, 0) FOR UPDATE SKIP LOCKED) ready
-        UNION ALL
-        SELECT later.outbox_id FROM (
-          SELECT w.outbox_id FROM "outbox_queue" w
-          WHERE w.destination = d.name AND w.next_attempt_at IS NOT NULL AND w.next_attempt_at <= (SELECT t.at FROM t)
-            AND NOT w.unknown AND w.order_key IS NULL AND w.claim_taken_at IS NULL
-            AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[])
-          ORDER BY w.next_attempt_at LIMIT coalesce(d.n, 0) FOR UPDATE SKIP LOCKED) later) lane
-      ORDER BY lane.outbox_id LIMIT coalesce(d.n, 0)) picked))
-  RETURNING q.outbox_id, q.attempt_count, q.attempted_at, q.remote_ref)
+  WHERE q.outbox_id = ANY (ARRAY(SELECT p.outbox_id FROM picked p WHERE p.taken))
+  RETURNING q.outbox_id, q.attempt_count, q.attempted_at, q.remote_ref, q.seq),
+touched AS (
+  UPDATE "outbox_queue" q SET claim_token = q.claim_token
+  WHERE q.outbox_id = ANY (ARRAY(SELECT p.outbox_id FROM picked p WHERE p.outbox_id IS NOT NULL GROUP BY 1 HAVING NOT bool_or(p.taken))))
 SELECT c.outbox_id, m."command_id", m.destination, m.payload_type, m.payload_version, m.idempotency_key,
-  m.payload::text, m.headers::text, m.created_at, m.expires_at, c.attempt_count, c.attempted_at, c.remote_ref
+  m.payload::text, m.headers::text, m.created_at, m.expires_at, m.order_key, c.attempt_count, c.attempted_at, c.remote_ref, c.seq,
+  NULL::text AS keys_of, NULL::text AS go_on
 FROM claimed c CROSS JOIN LATERAL (
   SELECT w."command_id", w.destination, w.payload_type, w.payload_version, w.idempotency_key,
-    w.payload, w.headers, w.created_at, w.expires_at
+    w.payload, w.headers, w.created_at, w.expires_at, w.order_key
   FROM "outbox_message" w WHERE w.outbox_id = c.outbox_id LIMIT 1) m
-ORDER BY c.outbox_id`
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, p.name, p.go_on
+FROM picked p WHERE p.outbox_id IS NULL`
 
 // sqlClaimUnknown holds rows whose outcome is unknown and whose next question is due. Nothing is sent, so the
-// attempts stay as they are.
-// $1 destinations, $2 limits, $3 kinds, $4 token, $5 worker, $6 at
+// attempts stay as they are. Past the time at which asking is given up only a person decides.
+// $1 destinations, $2 limits, $3 kinds, $4 token, $5 worker, $6 at, $7 microseconds to giving up
 const sqlClaimUnknown = `WITH t AS MATERIALIZED (SELECT coalesce($6::timestamptz, clock_timestamp()) AS at),
 claimed AS (
   UPDATE "outbox_queue" q
   SET claim_token = $4::bigint, claim_worker = $5::text, claim_taken_at = (SELECT t.at FROM t)
   WHERE q.outbox_id = ANY (ARRAY(
     SELECT picked.outbox_id
-    FROM unnest($1::text[], $2::integer[]) AS d(name, n)
+    FROM unnest($1::text[], $2::integer[], $7::bigint[]) AS d(name, n, give_up)
     CROSS JOIN LATERAL (
       SELECT w.outbox_id FROM "outbox_queue" w
       WHERE w.destination = d.name AND w.unknown AND w.claim_taken_at IS NULL
         AND w.next_attempt_at <= (SELECT t.at FROM t) AND w.kind = ANY ($3::text[])
+        AND (d.give_up IS NULL OR w.unknown_since + d.give_up * interval '1 microsecond' > (SELECT t.at FROM t))
       ORDER BY w.next_attempt_at LIMIT coalesce(d.n, 0) FOR UPDATE SKIP LOCKED) picked))
   RETURNING q.outbox_id, q.attempt_count, q.attempted_at, q.remote_ref)
 SELECT c.outbox_id, m."command_id", m.destination, m.payload_type, m.payload_version, m.idempotency_key,
-  m.payload::text, m.headers::text, m.created_at, m.expires_at, c.attempt_count, c.attempted_at, c.remote_ref
+  m.payload::text, m.headers::text, m.created_at, m.expires_at, m.order_key, c.attempt_count, c.attempted_at, c.remote_ref
 FROM claimed c CROSS JOIN LATERAL (
   SELECT w."command_id", w.destination, w.payload_type, w.payload_version, w.idempotency_key,
-    w.payload, w.headers, w.created_at, w.expires_at
+    w.payload, w.headers, w.created_at, w.expires_at, w.order_key
   FROM "outbox_message" w WHERE w.outbox_id = c.outbox_id LIMIT 1) m
 ORDER BY c.outbox_id`
 
@@ -195,7 +290,7 @@ RETURNING q.outbox_id`
 // sqlSettleUnknown parks rows whose outcome is not known, or postpones the next question about them. A reference
 // given for a row that is unknown already fills only an empty place.
 // $1 ids, $2 tokens, $3 remote references, $4 the next question, $5 speaks only of rows
-// that are unknown already
+// that are unknown already, $6 destinations, $7 microseconds after which nobody is asked any more
 const sqlSettleUnknown = `WITH t AS MATERIALIZED (SELECT clock_timestamp() AS at)
 UPDATE "outbox_queue" q
 SET claim_taken_at = NULL, claim_worker = NULL, unknown = true,
@@ -203,12 +298,46 @@ SET claim_taken_at = NULL, claim_worker = NULL, unknown = true,
   attempted_at = CASE WHEN q.unknown THEN q.attempted_at ELSE q.claim_taken_at END,
   remote_ref = CASE WHEN q.unknown THEN coalesce(q.remote_ref, ($3::text[])[array_position($1::uuid[], q.outbox_id)])
     ELSE coalesce(($3::text[])[array_position($1::uuid[], q.outbox_id)], q.remote_ref) END,
-  next_attempt_at = coalesce(($4::timestamptz[])[array_position($1::uuid[], q.outbox_id)], (SELECT t.at FROM t))
+  next_attempt_at = CASE
+    WHEN coalesce(q.unknown_since, (SELECT t.at FROM t)) + ($7::bigint[])[array_position($6::text[], q.destination)] * interval '1 microsecond'
+      <= (SELECT t.at FROM t) THEN NULL
+    ELSE coalesce(($4::timestamptz[])[array_position($1::uuid[], q.outbox_id)], (SELECT t.at FROM t)) END
 WHERE q.outbox_id = ANY ($1::uuid[]) AND q.claim_token <> 0
     AND ((q.outbox_id, q.claim_token) IN (
       SELECT u.outbox_id, u.claim_token FROM unnest($1::uuid[], $2::bigint[]) AS u(outbox_id, claim_token))) IS TRUE
   AND (q.unknown OR (q.claim_taken_at IS NOT NULL AND NOT ($5::boolean[])[array_position($1::uuid[], q.outbox_id)]))
 RETURNING q.outbox_id`
+
+// sqlSettleNeverArrived makes rows pending again that the remote has never seen, or fails those that have used up their
+// attempts.
+// $1 ids, $2 tokens, $3 reasons, $4 destinations, $5 attempts at which a row fails (null = never)
+const sqlSettleNeverArrived = `WITH t AS MATERIALIZED (SELECT clock_timestamp() AS at),
+gone AS (
+  DELETE FROM "outbox_queue" q
+  WHERE q.outbox_id = ANY ($1::uuid[]) AND q.claim_token <> 0
+    AND ((q.outbox_id, q.claim_token) IN (
+      SELECT u.outbox_id, u.claim_token FROM unnest($1::uuid[], $2::bigint[]) AS u(outbox_id, claim_token))) IS TRUE
+    AND q.unknown AND q.attempt_count >= ($5::integer[])[array_position($4::text[], q.destination)]
+  RETURNING q.outbox_id, q.claim_token, q.attempt_count, q.destination, q.order_key, q.seq, q.remote_ref),
+held AS (
+  INSERT INTO "outbox_hold" (destination, order_key, outbox_id, held_at)
+  SELECT g.destination, g.order_key, g.outbox_id, (SELECT t.at FROM t) FROM gone g WHERE g.order_key IS NOT NULL
+  ON CONFLICT DO NOTHING),
+kept AS (
+  INSERT INTO "outbox_outcome" (outbox_id, claim_token, completed_at, seq, attempt_count, failed, destination, last_failure, remote_ref)
+  SELECT g.outbox_id, g.claim_token, (SELECT t.at FROM t), CASE WHEN g.order_key IS NOT NULL THEN g.seq END, g.attempt_count, true,
+    g.destination, ($3::text[])[array_position($1::uuid[], g.outbox_id)], g.remote_ref
+  FROM gone g),
+back AS (
+  UPDATE "outbox_queue" q
+  SET claim_taken_at = NULL, claim_worker = NULL, unknown = false, unknown_since = NULL, next_attempt_at = NULL,
+    last_failure = ($3::text[])[array_position($1::uuid[], q.outbox_id)]
+  WHERE q.outbox_id = ANY ($1::uuid[]) AND q.claim_token <> 0
+    AND ((q.outbox_id, q.claim_token) IN (
+      SELECT u.outbox_id, u.claim_token FROM unnest($1::uuid[], $2::bigint[]) AS u(outbox_id, claim_token))) IS TRUE
+    AND q.unknown AND (q.attempt_count >= ($5::integer[])[array_position($4::text[], q.destination)]) IS NOT TRUE
+  RETURNING q.outbox_id)
+SELECT g.outbox_id FROM gone g UNION ALL SELECT b.outbox_id FROM back b`
 
 // sqlSettleBack gives back what was claimed and never started, as it was before the claim.
 // $1 ids, $2 tokens
@@ -219,8 +348,7 @@ WHERE q.claim_taken_at IS NOT NULL AND q.outbox_id = ANY ($1::uuid[]) AND q.clai
       SELECT u.outbox_id, u.claim_token FROM unnest($1::uuid[], $2::bigint[]) AS u(outbox_id, claim_token))) IS TRUE
 RETURNING q.outbox_id`
 
-// sqlExtendClaims renews claims. Rows are locked in the order of their ids, so that it never deadlocks with a
-// settle of the same rows.
+// sqlExtendClaims renews claims. Rows are locked in the order of their ids, as most settles lock them.
 // $1 ids, $2 tokens, $3 at
 const sqlExtendClaims = `WITH t AS MATERIALIZED (SELECT coalesce($3::timestamptz, clock_timestamp()) AS at)
 UPDATE "outbox_queue" q SET claim_taken_at = (SELECT t.at FROM t)
@@ -342,6 +470,10 @@ appended AS (
   FROM back b WHERE b.seq IS NULL)
 SELECT b.outbox_id FROM back b ORDER BY b.outbox_id`
 
+// sqlSkip lets a key go on that failed rows hold.
+// $1 destination, $2 order key
+const sqlSkip = `DELETE FROM "outbox_hold" WHERE destination = $1::text AND order_key = $2::text RETURNING outbox_id`
+
 // sqlPurge removes what has been settled for longer than it is kept, a step at a time along the ids: what
 // ended before a time was created before it, which bounds the walk. Null keeps for ever.
 // $1 destinations, $2 and $3 microseconds that completed and failed rows are kept for,
@@ -370,7 +502,9 @@ SELECT g.outbox_id FROM gone g ORDER BY g.outbox_id`
 // $1 id
 const sqlGet = `SELECT m.outbox_id, m."command_id", m.destination, m.payload_type, m.payload_version,
   m.idempotency_key, m.payload::text, m.headers::text, m.created_at, m.expires_at, m.order_key, s.status, s.next_attempt_at,
-  s.attempt_count, s.claim_token, s.claim_worker, s.claim_taken_at, s.attempted_at, s.unknown_since, s.last_failure, s.remote_ref, s.completed_at
+  s.attempt_count, s.claim_token, s.claim_worker, s.claim_taken_at, s.attempted_at, s.unknown_since, s.last_failure, s.remote_ref, s.completed_at,
+  m.order_key IS NOT NULL AND EXISTS (
+    SELECT FROM "outbox_hold" h WHERE h.destination = m.destination AND h.order_key = m.order_key AND h.outbox_id = m.outbox_id) AS holding
 FROM "outbox_message" m CROSS JOIN LATERAL (
   SELECT CASE WHEN q.unknown THEN 'outcome_unknown' WHEN q.claim_taken_at IS NOT NULL THEN 'dispatching' ELSE 'pending' END AS status,
     q.next_attempt_at, q.attempt_count, q.claim_token, q.claim_worker, q.claim_taken_at, q.attempted_at, q.unknown_since,
@@ -386,7 +520,9 @@ WHERE m.outbox_id = $1::uuid`
 // $1 command
 const sqlListForCommand = `SELECT m.outbox_id, m."command_id", m.destination, m.payload_type, m.payload_version,
   m.idempotency_key, m.payload::text, m.headers::text, m.created_at, m.expires_at, m.order_key, s.status, s.next_attempt_at,
-  s.attempt_count, s.claim_token, s.claim_worker, s.claim_taken_at, s.attempted_at, s.unknown_since, s.last_failure, s.remote_ref, s.completed_at
+  s.attempt_count, s.claim_token, s.claim_worker, s.claim_taken_at, s.attempted_at, s.unknown_since, s.last_failure, s.remote_ref, s.completed_at,
+  m.order_key IS NOT NULL AND EXISTS (
+    SELECT FROM "outbox_hold" h WHERE h.destination = m.destination AND h.order_key = m.order_key AND h.outbox_id = m.outbox_id) AS holding
 FROM "outbox_message" m CROSS JOIN LATERAL (
   SELECT CASE WHEN q.unknown THEN 'outcome_unknown' WHEN q.claim_taken_at IS NOT NULL THEN 'dispatching' ELSE 'pending' END AS status,
     q.next_attempt_at, q.attempt_count, q.claim_token, q.claim_worker, q.claim_taken_at, q.attempted_at, q.unknown_since,
@@ -399,7 +535,67 @@ FROM "outbox_message" m CROSS JOIN LATERAL (
 WHERE m."command_id" = $1::uuid
 ORDER BY m.outbox_id`
 
-// sqlStats counts rows that are alive, and those that have failed (by the small index of these).
+// sqlList reads rows, a page at a time. Each status is looked for by itself, along the ids or by an index
+// that a filter has made better, no further than the page goes; only then the rows are put together.
+// It is planned anew for each call: with the filters that are given, the limit, and the first id.
+// $1 behind this id, $2 limit, $3 pending, $4 dispatching, $5 unknown, $6 failed, $7 completed,
+// $8 destinations, $9 kinds, $10 before this id, $11 part of the last failure, $12 only rows that
+// hold their key, $13 command
+const sqlList = `SELECT m.outbox_id, m."command_id", m.destination, m.payload_type, m.payload_version,
+  m.idempotency_key, m.payload::text, m.headers::text, m.created_at, m.expires_at, m.order_key, s.status, s.next_attempt_at,
+  s.attempt_count, s.claim_token, s.claim_worker, s.claim_taken_at, s.attempted_at, s.unknown_since, s.last_failure, s.remote_ref, s.completed_at,
+  m.order_key IS NOT NULL AND EXISTS (
+    SELECT FROM "outbox_hold" h WHERE h.destination = m.destination AND h.order_key = m.order_key AND h.outbox_id = m.outbox_id) AS holding
+FROM (
+  (SELECT r.outbox_id, CASE WHEN r.claim_taken_at IS NOT NULL THEN 'dispatching' ELSE 'pending' END AS status, 
+    r.next_attempt_at, r.attempt_count, r.claim_token, r.claim_worker, r.claim_taken_at, r.attempted_at, r.unknown_since,
+    r.last_failure, r.remote_ref, NULL::timestamptz AS completed_at
+  FROM "outbox_queue" r JOIN "outbox_message" m ON m.outbox_id = r.outbox_id
+  WHERE NOT r.unknown AND (($3::boolean AND r.claim_taken_at IS NULL) OR ($4::boolean AND r.claim_taken_at IS NOT NULL))
+    AND ($9::text[] IS NULL OR r.kind = ANY ($9::text[])) AND r.outbox_id > $1::uuid AND r.outbox_id < $10::uuid
+    AND ($8::text[] IS NULL OR r.destination = ANY ($8::text[]))
+    AND ($11::text IS NULL OR position($11::text IN r.last_failure) > 0)
+    AND ($13::uuid IS NULL OR m."command_id" = $13::uuid)
+  ORDER BY r.outbox_id LIMIT $2::integer)
+  UNION ALL
+  (SELECT r.outbox_id, 'outcome_unknown', 
+    r.next_attempt_at, r.attempt_count, r.claim_token, r.claim_worker, r.claim_taken_at, r.attempted_at, r.unknown_since,
+    r.last_failure, r.remote_ref, NULL::timestamptz AS completed_at
+  FROM "outbox_queue" r JOIN "outbox_message" m ON m.outbox_id = r.outbox_id
+  WHERE r.unknown AND $5::boolean
+    AND ($9::text[] IS NULL OR r.kind = ANY ($9::text[])) AND r.outbox_id > $1::uuid AND r.outbox_id < $10::uuid
+    AND ($8::text[] IS NULL OR r.destination = ANY ($8::text[]))
+    AND ($11::text IS NULL OR position($11::text IN r.last_failure) > 0)
+    AND ($13::uuid IS NULL OR m."command_id" = $13::uuid)
+  ORDER BY r.outbox_id LIMIT $2::integer)
+  UNION ALL
+  (SELECT r.outbox_id, 'failed', 
+    NULL, r.attempt_count, r.claim_token, NULL, NULL, NULL, NULL, r.last_failure, r.remote_ref, r.completed_at
+  FROM "outbox_outcome" r JOIN "outbox_message" m ON m.outbox_id = r.outbox_id
+  WHERE r.failed AND $6::boolean
+    AND (NOT $12::boolean OR EXISTS (
+      SELECT FROM "outbox_hold" h WHERE h.destination = m.destination AND h.order_key = m.order_key AND h.outbox_id = r.outbox_id))
+    AND ($9::text[] IS NULL OR m.destination || '/' || m.payload_type || '@' || m.payload_version = ANY ($9::text[])) AND r.outbox_id > $1::uuid AND r.outbox_id < $10::uuid
+    AND ($8::text[] IS NULL OR r.destination = ANY ($8::text[]))
+    AND ($11::text IS NULL OR position($11::text IN r.last_failure) > 0)
+    AND ($13::uuid IS NULL OR m."command_id" = $13::uuid)
+  ORDER BY r.outbox_id LIMIT $2::integer)
+  UNION ALL
+  (SELECT r.outbox_id, 'completed', 
+    NULL, r.attempt_count, r.claim_token, NULL, NULL, NULL, NULL, r.last_failure, r.remote_ref, r.completed_at
+  FROM "outbox_outcome" r JOIN "outbox_message" m ON m.outbox_id = r.outbox_id
+  WHERE NOT r.failed AND $7::boolean
+    AND ($9::text[] IS NULL OR m.destination || '/' || m.payload_type || '@' || m.payload_version = ANY ($9::text[])) AND r.outbox_id > $1::uuid AND r.outbox_id < $10::uuid
+    AND ($8::text[] IS NULL OR r.destination = ANY ($8::text[]))
+    AND ($11::text IS NULL OR position($11::text IN r.last_failure) > 0)
+    AND ($13::uuid IS NULL OR m."command_id" = $13::uuid)
+  ORDER BY r.outbox_id LIMIT $2::integer)
+  ORDER BY outbox_id LIMIT $2::integer) s
+JOIN "outbox_message" m ON m.outbox_id = s.outbox_id
+ORDER BY s.outbox_id`
+
+// sqlStats counts rows that are alive, those that have failed (by the small index of these), and keys that
+// failed rows hold.
 const sqlStats = `SELECT q.destination, q.kind,
   CASE WHEN q.unknown THEN 'outcome_unknown' WHEN q.claim_taken_at IS NOT NULL THEN 'dispatching' ELSE 'pending' END AS status,
   count(*), count(*) FILTER (WHERE NOT q.unknown AND q.claim_taken_at IS NULL AND (q.next_attempt_at IS NULL OR q.next_attempt_at <= clock_timestamp())
@@ -409,6 +605,9 @@ FROM "outbox_queue" q GROUP BY 1, 2, 3
 UNION ALL
 SELECT o.destination, '', 'failed', count(*), 0, min(o.outbox_id::text COLLATE "C")
 FROM "outbox_outcome" o WHERE o.failed GROUP BY 1
+UNION ALL
+SELECT h.destination, '', 'holding', count(DISTINCT h.order_key), 0, min(h.outbox_id::text COLLATE "C")
+FROM "outbox_hold" h GROUP BY 1
 ORDER BY 1, 2, 3`
 
 // sqlCheckRows counts the messages that stand in both of queue and outcome, or in neither, and the rows of

@@ -182,6 +182,7 @@ var paymentsPolicy = policy{
 	lease:         time.Minute,
 	maxAttempts:   10,
 	firstQuestion: 30 * time.Second,
+	giveUp:        2 * 24 * time.Hour,
 	keepCompleted: 90 * 24 * time.Hour,
 	keepFailed:    keepForever,
 }

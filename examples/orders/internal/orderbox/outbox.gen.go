@@ -48,6 +48,24 @@ type Columns struct {
 	Region *string
 }
 
+// ColumnsFilter says which columns the rows of a [Filter] have; nil leaves a column
+// out of account.
+type ColumnsFilter struct {
+	TenantID *uuid.UUID
+	Region   *string
+}
+
+func (f ColumnsFilter) check() error {
+	if f.Region != nil && !storableText(*f.Region) {
+		return errors.New("the column region holds NUL or is not UTF-8")
+	}
+	return nil
+}
+
+func (f ColumnsFilter) args() []any {
+	return []any{f.TenantID, f.Region}
+}
+
 // check refuses what the columns cannot hold, before it is sent: afterwards the
 // caller's transaction could not be used any more.
 func (c Command) check() error {

@@ -5,15 +5,22 @@ package outbox
 import (
 	"context"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // backend is what a Store stands on: the rows, and the steps that move them.
 // Everything that can be decided without the rows is decided in the Store.
 type backend interface {
+	// within is the backend in a transaction of the caller's.
+	within(tx pgx.Tx) backend
 	// enqueue inserts all rows or none. It answers for each, in order, whether
 	// its key was there; none was inserted if any answer says reused.
 	enqueue(ctx context.Context, command Command, rows []newRow) ([]placed, error)
-	claimDue(ctx context.Context, c claimCall) ([]Entry, error)
+	// queueEnqueue adds what enqueue does to a batch. The answer comes when the
+	// batch is carried out; what the callback returns is the result of closing it.
+	queueEnqueue(batch *pgx.Batch, command Command, rows []newRow, answer func([]placed, error) error)
+	claimDue(ctx context.Context, c claimCall) ([]placedEntry, error)
 	claimUnknown(ctx context.Context, c claimCall) ([]Entry, error)
 	// settle applies each settlement whose fence holds, all in one transaction,
 	// and answers with the rows that it changed. No id occurs twice.
@@ -25,10 +32,12 @@ type backend interface {
 	expireDue(ctx context.Context, limit int, at time.Time) ([]OutboxID, error)
 	cancel(ctx context.Context, id OutboxID, reason string) (bool, error)
 	requeue(ctx context.Context, ids []OutboxID, reason string) ([]OutboxID, error)
+	skip(ctx context.Context, destination Destination, key string) ([]OutboxID, error)
 	// purge removes at most limit rows behind start and returns their ids, sorted.
 	purge(ctx context.Context, start OutboxID, limit int, at time.Time) ([]OutboxID, error)
 	get(ctx context.Context, id OutboxID) ([]Record, error)
 	listForCommand(ctx context.Context, id CommandID) ([]Record, error)
+	list(ctx context.Context, f Filter, after, before OutboxID, limit int) ([]Record, error)
 	stats(ctx context.Context) ([]statsRow, error)
 	checkRows(ctx context.Context) (RowCheck, error)
 }
@@ -44,10 +53,17 @@ type placed struct {
 type claimCall struct {
 	destinations []string
 	limits       []int32
+	giveUp       []*int64 // microseconds after which nobody is asked; nil = never
 	kinds        []string
 	token        int64
 	worker       string
 	at           time.Time
+}
+
+// placedEntry is a claimed row and, of ordered rows, its place within the key.
+type placedEntry struct {
+	Entry
+	seq int64
 }
 
 // settleOp is what a settlement does. Those that share a statement are apart
@@ -61,6 +77,7 @@ const (
 	opPostpone // pending again, nothing was sent
 	opUnknown
 	opKeepUnknown
+	opNeverArrived
 	opGiveBack
 )
 
@@ -68,7 +85,7 @@ const (
 type settlement struct {
 	op     settleOp
 	claim  Claim
-	reason string // of opFailed, opRetry and opPostpone; empty keeps the last one, except with opFailed
+	reason string // of opFailed, opRetry, opPostpone and opNeverArrived; empty keeps the last one with opRetry and opPostpone
 	ref    string // of opCompleted and opUnknown; empty = none
 	at     time.Time
 }
@@ -80,6 +97,10 @@ type rowState struct {
 	token       int64
 	held        bool
 }
+
+// statusHolding is the status under which the keys are counted that failed rows
+// hold.
+const statusHolding Status = "holding"
 
 // statsRow counts the rows of one kind in one status. Failed rows have no kind.
 type statsRow struct {
@@ -124,6 +145,11 @@ func (s settlement) judge(row rowState) verdict {
 	case opUnknown:
 		would = dispatching || unknown
 	case opKeepUnknown:
+		would = unknown
+	case opNeverArrived:
+		if row.status == StatusPending {
+			return accepted
+		}
 		would = unknown
 	case opGiveBack:
 		if row.status == StatusPending {

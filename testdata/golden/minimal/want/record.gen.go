@@ -50,6 +50,7 @@ type Entry struct {
 	ExpiresAt      time.Time         // zero = it does not expire
 	LastAttemptAt  time.Time         // when the attempt before was claimed; zero = there was none
 	RemoteRef      string            // what an earlier attempt learnt from the remote
+	OrderKey       string            // encoded; empty = not ordered
 }
 
 // Record is a row as it stands, whatever its status.
@@ -62,7 +63,7 @@ type Record struct {
 	UnknownSince  time.Time // zero = the outcome is not unknown
 	LastFailure   string
 	CompletedAt   time.Time // when the row completed or failed; zero = it is alive
-	OrderKey      string    // encoded; empty = not ordered
+	Holding       bool      // a failed row that holds its key: see Skip and Requeue
 }
 
 // summary is what may be shown of a row: never its payload or its headers.

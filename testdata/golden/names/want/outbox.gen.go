@@ -94,6 +94,45 @@ type Columns struct {
 	Quote *string
 }
 
+// ColumnsFilter says which columns the rows of a [Filter] have; nil leaves a column
+// out of account.
+type ColumnsFilter struct {
+	Type   *string
+	String *string
+	ID     *int64
+	C      *bool
+	Time   *time.Time
+	UUID   *uuid.UUID
+	Case   *Date
+	Quote  *string
+}
+
+func (f ColumnsFilter) check() error {
+	if f.Type != nil && !storableText(*f.Type) {
+		return errors.New("the column type holds NUL or is not UTF-8")
+	}
+	if f.String != nil && !storableText(*f.String) {
+		return errors.New("the column string holds NUL or is not UTF-8")
+	}
+	if f.Quote != nil && !storableText(*f.Quote) {
+		return errors.New("the column it's \\ \"q\" holds NUL or is not UTF-8")
+	}
+	return nil
+}
+
+func (f ColumnsFilter) args() []any {
+	return []any{
+		f.Type,
+		f.String,
+		f.ID,
+		f.C,
+		f.Time,
+		f.UUID,
+		f.Case,
+		f.Quote,
+	}
+}
+
 // check refuses what the columns cannot hold, before it is sent: afterwards the
 // caller's transaction could not be used any more.
 func (c Command) check() error {

@@ -102,6 +102,7 @@ var everyPolicy = policy{
 	lease:         time.Minute,
 	maxAttempts:   4,
 	firstQuestion: 90 * time.Second,
+	giveUp:        2 * 24 * time.Hour,
 	keepCompleted: 36 * time.Hour,
 	keepFailed:    90 * 24 * time.Hour,
 	expires:       36 * time.Hour,

@@ -40,10 +40,25 @@ func (s *Store) Cancel(ctx context.Context, id OutboxID, reason string) error {
 
 // Requeue sends a failed row again, under the same id, with the same bytes and
 // key, and with all its attempts before it. The claims that were given for it
-// no longer settle it. An expiry that has passed is dropped.
+// no longer settle it. An expiry that has passed is dropped. Where the row holds
+// the key of an ordered destination it takes its old place; after a Skip it goes
+// to the end of its key.
 func (s *Store) Requeue(ctx context.Context, id OutboxID, reason string) error {
 	ids, err := s.backend.requeue(ctx, []OutboxID{id}, cleanText(reason, maxText))
 	return s.answer(ctx, "Requeue", id, len(ids) > 0, err)
+}
+
+// Skip lets a key of an ordered destination go on that failed rows hold: they
+// stay failed. The key is that of [Record]. ErrNotFound says that nothing holds it.
+func (s *Store) Skip(ctx context.Context, destination Destination, orderKey string) error {
+	ids, err := s.backend.skip(ctx, destination, cleanText(orderKey, maxKey))
+	if err != nil {
+		return fmt.Errorf("outbox: Skip %s: %w", destination, err)
+	}
+	if len(ids) == 0 {
+		return fmt.Errorf("outbox: Skip %s: nothing holds the key: %w", destination, ErrNotFound)
+	}
+	return nil
 }
 
 // answer says why an operation on one row has changed nothing.

@@ -123,6 +123,54 @@ type Columns struct {
 	DueOn *Date
 }
 
+// ColumnsFilter says which columns the rows of a [Filter] have; nil leaves a column
+// out of account.
+type ColumnsFilter struct {
+	TenantID *uuid.UUID
+	Region   *string
+	Account  *int64
+	Shard    *int32
+	Urgent   *bool
+	BookedAt *time.Time
+	BookedOn *Date
+	ParentID *uuid.UUID
+	Note     *string
+	Contract *int64
+	Priority *int32
+	Archived *bool
+	SeenAt   *time.Time
+	DueOn    *Date
+}
+
+func (f ColumnsFilter) check() error {
+	if f.Region != nil && !storableText(*f.Region) {
+		return errors.New("the column region holds NUL or is not UTF-8")
+	}
+	if f.Note != nil && !storableText(*f.Note) {
+		return errors.New("the column note holds NUL or is not UTF-8")
+	}
+	return nil
+}
+
+func (f ColumnsFilter) args() []any {
+	return []any{
+		f.TenantID,
+		f.Region,
+		f.Account,
+		f.Shard,
+		f.Urgent,
+		f.BookedAt,
+		f.BookedOn,
+		f.ParentID,
+		f.Note,
+		f.Contract,
+		f.Priority,
+		f.Archived,
+		f.SeenAt,
+		f.DueOn,
+	}
+}
+
 // check refuses what the columns cannot hold, before it is sent: afterwards the
 // caller's transaction could not be used any more.
 func (c Command) check() error {

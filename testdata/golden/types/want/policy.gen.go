@@ -11,6 +11,16 @@ const keepForever time.Duration = -1
 // ask.
 const neverAsked time.Duration = -1
 
+// A claim looks at so many keys of an ordered destination, and takes so many
+// rows of one key at the most. All programs that share the tables must have the
+// same runRows or less: a claim knows a key that is held by the rows that it
+// looks at, which are runLook more than it may take.
+const (
+	keysLook = 1000
+	runRows  = 8
+	runLook  = 24
+)
+
 // The retention of rows whose destination the package no longer knows.
 const (
 	keepCompletedDefault = 7 * 24 * time.Hour
@@ -25,6 +35,7 @@ type policy struct {
 	lease         time.Duration // age at which a claim counts as abandoned
 	maxAttempts   int           // 0 = unlimited
 	firstQuestion time.Duration // from an unknown outcome to the first question, or neverAsked
+	giveUp        time.Duration // from an unknown outcome to the last question; 0 = nobody gives up
 	keepCompleted time.Duration // keepForever, or 0 where rows are removed as they complete
 	keepFailed    time.Duration // keepForever, or the age at which Purge removes rows
 	expires       time.Duration // age at which a row that was not delivered fails; 0 = never
@@ -39,4 +50,22 @@ func policyOf(d Destination) policy {
 		}
 	}
 	return policy{destination: d}
+}
+
+// giveUpAfter is giveUp in microseconds, or nil where nobody gives up. Where
+// only a person decides it is given up from the beginning.
+func (p *policy) giveUpAfter() *int64 {
+	if p.giveUp == 0 && (p.idempotent || p.firstQuestion != neverAsked) {
+		return nil
+	}
+	return microseconds(p.giveUp)
+}
+
+// attemptsToFail is maxAttempts, or nil where they are unlimited.
+func (p *policy) attemptsToFail() *int32 {
+	if p.maxAttempts == 0 {
+		return nil
+	}
+	n := int32(p.maxAttempts)
+	return &n
 }

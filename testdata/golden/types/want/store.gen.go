@@ -46,13 +46,13 @@ type Store struct {
 
 // New returns a Store over db. The tables must be there: see [Migrate].
 func New(db DB, options Options) *Store {
-	return &Store{backend: newPostgres(db), options: options}
+	return &Store{backend: newPostgres(db, &cursors{}), options: options}
 }
 
 // With returns the store within a transaction of the caller's: what it does is
 // committed, or rolled back, with tx.
 func (s *Store) With(tx pgx.Tx) *Tx {
-	return &Tx{&Store{backend: newPostgres(tx), options: s.options}}
+	return &Tx{&Store{backend: s.backend.within(tx), options: s.options}}
 }
 
 // Tx is a Store within a transaction of the caller's.
@@ -73,14 +73,38 @@ type Enqueued struct {
 // [*MessageError] with ErrKeyReused; a payload that breaks a rule gives one with
 // a [*ValidationError]. After either the transaction can be used further.
 func (t *Tx) Enqueue(ctx context.Context, command Command, messages ...Message) ([]Enqueued, error) {
+	rows, err := t.prepare(ctx, command, messages)
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	places, err := t.backend.enqueue(ctx, command, rows)
+	return answersFor(rows, places, err)
+}
+
+func answersFor(rows []newRow, places []placed, err error) ([]Enqueued, error) {
+	if err != nil {
+		return nil, fmt.Errorf("outbox: Enqueue: %w", err)
+	}
+	answers := make([]Enqueued, len(places))
+	for i, p := range places {
+		if p.reused {
+			return nil, &MessageError{Index: i, Destination: rows[i].destination, ExistingID: p.id, Err: ErrKeyReused}
+		}
+		answers[i] = Enqueued{ID: p.id, Duplicate: p.duplicate}
+	}
+	return answers, nil
+}
+
+// prepare checks all messages of a call and makes their rows.
+func (s *Store) prepare(ctx context.Context, command Command, messages []Message) ([]newRow, error) {
 	if err := command.check(); err != nil {
 		return nil, fmt.Errorf("outbox: Enqueue: %w", err)
 	}
 	if len(messages) == 0 {
 		return nil, nil
 	}
-	if t.options.Inject != nil {
-		messages = withHeaders(messages, t.options.Inject(ctx))
+	if s.options.Inject != nil {
+		messages = withHeaders(messages, s.options.Inject(ctx))
 	}
 	rows := make([]newRow, len(messages))
 	equals := make(map[string]int)
@@ -104,18 +128,7 @@ func (t *Tx) Enqueue(ctx context.Context, command Command, messages ...Message) 
 	if len(faults) > 1 {
 		return nil, errors.Join(faults...)
 	}
-	places, err := t.backend.enqueue(ctx, command, rows)
-	if err != nil {
-		return nil, fmt.Errorf("outbox: Enqueue: %w", err)
-	}
-	answers := make([]Enqueued, len(places))
-	for i, p := range places {
-		if p.reused {
-			return nil, &MessageError{Index: i, Destination: rows[i].destination, ExistingID: p.id, Err: ErrKeyReused}
-		}
-		answers[i] = Enqueued{ID: p.id, Duplicate: p.duplicate}
-	}
-	return answers, nil
+	return rows, nil
 }
 
 // withHeaders adds headers to every message that has none of the name.
@@ -174,6 +187,7 @@ type DestinationStats struct {
 	OutcomeUnknown int64
 	OldestUnknown  time.Time // when it was enqueued; zero = none is unknown
 	Failed         int64     // that have not been purged
+	HeldKeys       int64     // keys that wait since a row has failed: see Skip and Requeue
 }
 
 // KindStats are rows that nobody with this package claims.

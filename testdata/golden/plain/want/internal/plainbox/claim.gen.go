@@ -3,6 +3,7 @@
 package plainbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -31,6 +32,11 @@ type ClaimRequest struct {
 // instant are passed over, so nobody waits and no row is claimed twice. Every
 // claim counts as an attempt.
 //
+// Of a key of an ordered destination the rows are returned in the key's order,
+// at the place of the oldest of them, and no other worker gets any of that key
+// until all of them are settled. They are to be sent one after the other: when
+// one does not complete, give back those behind it.
+//
 // A claim holds for the lease of the row's destination: then
 // [Store.ReleaseExpiredClaims] may take it away. Rows whose payload or version
 // this package does not know are not claimed.
@@ -46,13 +52,13 @@ func (s *Store) ClaimDue(ctx context.Context, request ClaimRequest) ([]Entry, er
 	if err != nil {
 		return nil, fmt.Errorf("outbox: ClaimDue: %w", err)
 	}
-	return entries, nil
+	return inOrder(entries), nil
 }
 
 // ClaimUnknown holds rows whose outcome is unknown and whose next question is
 // due, so that one worker alone asks the remote about them. It counts as no
 // attempt: nothing is to be sent. Settle them with MarkCompleted, MarkFailed,
-// MarkRetry or KeepUnknown.
+// MarkNeverArrived or KeepUnknown.
 func (s *Store) ClaimUnknown(ctx context.Context, request ClaimRequest) ([]Entry, error) {
 	call, err := request.call()
 	if err != nil {
@@ -65,7 +71,38 @@ func (s *Store) ClaimUnknown(ctx context.Context, request ClaimRequest) ([]Entry
 	if err != nil {
 		return nil, fmt.Errorf("outbox: ClaimUnknown: %w", err)
 	}
+	slices.SortFunc(entries, func(a, b Entry) int { return compareIDs(a.ID, b.ID) })
 	return entries, nil
+}
+
+// inOrder puts rows in the order of their ids, and those of one key, in the key's
+// order, at the place of the first.
+func inOrder(rows []placedEntry) []Entry {
+	type key struct {
+		destination Destination
+		key         string
+	}
+	heads := make(map[key]placedEntry)
+	for _, row := range rows {
+		k := key{row.Destination, row.OrderKey}
+		if head, found := heads[k]; row.OrderKey != "" && (!found || row.seq < head.seq) {
+			heads[k] = row
+		}
+	}
+	place := func(row placedEntry) OutboxID {
+		if row.OrderKey == "" {
+			return row.ID
+		}
+		return heads[key{row.Destination, row.OrderKey}].ID
+	}
+	slices.SortFunc(rows, func(a, b placedEntry) int {
+		return cmp.Or(compareIDs(place(a), place(b)), cmp.Compare(a.seq, b.seq))
+	})
+	entries := make([]Entry, len(rows))
+	for i, row := range rows {
+		entries[i] = row.Entry
+	}
+	return entries
 }
 
 // maxClaim bounds the rows of one destination that a call claims, so that it
@@ -91,6 +128,7 @@ func (r ClaimRequest) call() (claimCall, error) {
 		}
 		c.destinations = append(c.destinations, string(p.destination))
 		c.limits = append(c.limits, int32(min(limit, maxClaim)))
+		c.giveUp = append(c.giveUp, p.giveUpAfter())
 		c.kinds = append(c.kinds, p.kinds...)
 	}
 	for d := range r.Limits {

@@ -32,6 +32,16 @@ func NewCommand(id CommandID) Command {
 // Columns are the further columns of a row.
 type Columns struct{}
 
+// ColumnsFilter says which columns the rows of a [Filter] have; nil leaves a column
+// out of account.
+type ColumnsFilter struct{}
+
+func (ColumnsFilter) check() error { return nil }
+
+func (ColumnsFilter) args() []any {
+	return []any{}
+}
+
 // check refuses what the columns cannot hold, before it is sent: afterwards the
 // caller's transaction could not be used any more.
 func (Command) check() error { return nil }

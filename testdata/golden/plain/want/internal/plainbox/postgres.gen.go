@@ -8,10 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -22,22 +26,54 @@ import (
 type postgres struct {
 	db       DB
 	callerTx bool // db is a transaction of the caller's
+	cursors  *cursors
 }
 
-func newPostgres(db DB) *postgres {
+func newPostgres(db DB, c *cursors) *postgres {
 	_, callerTx := db.(pgx.Tx)
-	return &postgres{db: db, callerTx: callerTx}
+	return &postgres{db: db, callerTx: callerTx, cursors: c}
+}
+
+func (p *postgres) within(tx pgx.Tx) backend { return newPostgres(tx, p.cursors) }
+
+// cursors are the order keys behind which the next claims of destinations go
+// on. They only spread the work: whatever they are, a claim that finds nothing
+// has looked at every key.
+type cursors struct {
+	mu   sync.Mutex
+	keys map[string]string
+}
+
+func (c *cursors) get(destination string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.keys[destination]
+}
+
+func (c *cursors) set(destination, key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.keys == nil {
+		c.keys = make(map[string]string)
+	}
+	c.keys[destination] = key
 }
 
 // send runs statements in one round trip. Outside a transaction of the caller's
 // they are a transaction of their own, read committed whatever the database's
-// default is, and without the just-in-time compiler: the limits of a claim are
-// planned as a tenth of the table, and compiling would take longer than the
-// claim.
-func (p *postgres) send(ctx context.Context, statements *pgx.Batch) error {
+// default is, and under the settings given besides jit = off: the limits of a
+// claim are planned as a tenth of the table, and compiling would take longer
+// than the claim.
+func (p *postgres) send(ctx context.Context, statements *pgx.Batch, settings ...string) error {
 	if p.callerTx {
 		return p.db.SendBatch(ctx, statements).Close()
 	}
+	own := &pgx.Batch{}
+	own.Queue("SET LOCAL jit = off")
+	for _, setting := range settings {
+		own.Queue(setting)
+	}
+	own.QueuedQueries = append(own.QueuedQueries, statements.QueuedQueries...)
 	switch db := p.db.(type) {
 	case *pgxpool.Pool:
 		conn, err := db.Acquire(ctx)
@@ -45,44 +81,75 @@ func (p *postgres) send(ctx context.Context, statements *pgx.Batch) error {
 			return err
 		}
 		defer conn.Release()
-		return sendInTx(ctx, conn.Conn(), statements)
+		return sendInTx(ctx, conn.Conn(), own)
 	case *pgxpool.Conn:
-		return sendInTx(ctx, db.Conn(), statements)
+		return p.sendOver(ctx, db.Conn(), own, statements)
 	case *pgx.Conn:
-		return sendInTx(ctx, db, statements)
+		return p.sendOver(ctx, db, own, statements)
 	}
-	return pgx.BeginFunc(ctx, p.db, func(tx pgx.Tx) error {
-		// Not within the batch: pgx may have it prepared first, after which the
-		// level stands.
-		if _, err := tx.Exec(ctx, sqlReadCommitted); err != nil {
-			return err
-		}
-		batch := &pgx.Batch{}
-		batch.Queue("SET LOCAL jit = off")
-		batch.QueuedQueries = append(batch.QueuedQueries, statements.QueuedQueries...)
-		return tx.SendBatch(ctx, batch).Close()
+	return untilNoDeadlock(func() error {
+		return pgx.BeginFunc(ctx, p.db, func(tx pgx.Tx) error {
+			// Not within the batch: pgx may have it prepared first, after which
+			// the level stands.
+			if _, err := tx.Exec(ctx, sqlReadCommitted); err != nil {
+				return err
+			}
+			batch := &pgx.Batch{}
+			addAll(batch, own)
+			return tx.SendBatch(ctx, batch).Close()
+		})
 	})
 }
 
 // sqlReadCommitted makes a transaction that has just begun one of the store's own.
 const sqlReadCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE"
 
-func sendInTx(ctx context.Context, conn *pgx.Conn, statements *pgx.Batch) error {
+// deadlockTries bounds how often a transaction is tried that deadlocks.
+const deadlockTries = 3
+
+// untilNoDeadlock repeats a transaction of the package's own that was the victim
+// of a deadlock: a call that settles rows in several ways locks them in another
+// order than one that extends their claims, or than somebody's own transaction.
+func untilNoDeadlock(transaction func() error) error {
+	for try := 1; ; try++ {
+		err := transaction()
+		var failure *pgconn.PgError
+		if try == deadlockTries || !errors.As(err, &failure) || failure.Code != "40P01" {
+			return err
+		}
+	}
+}
+
+// sendOver takes care of a connection on which the caller has begun a
+// transaction without telling pgx.
+func (p *postgres) sendOver(ctx context.Context, conn *pgx.Conn, own, statements *pgx.Batch) error {
 	if conn.PgConn().TxStatus() != 'I' {
-		// The caller has begun a transaction on the connection itself.
 		return conn.SendBatch(ctx, statements).Close()
 	}
-	batch := &pgx.Batch{}
-	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-	batch.Queue("SET LOCAL jit = off")
-	batch.QueuedQueries = append(batch.QueuedQueries, statements.QueuedQueries...)
-	batch.Queue("COMMIT")
-	err := conn.SendBatch(ctx, batch).Close()
-	if err != nil && !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
-		_, rollback := conn.Exec(ctx, "ROLLBACK")
-		err = errors.Join(err, rollback)
+	return sendInTx(ctx, conn, own)
+}
+
+// addAll adds the statements of a batch. They are copied, since pgx notes in one
+// that was sent what it has prepared it as, which holds only for that sending.
+func addAll(batch, statements *pgx.Batch) {
+	for _, q := range statements.QueuedQueries {
+		batch.QueuedQueries = append(batch.QueuedQueries, &pgx.QueuedQuery{SQL: q.SQL, Arguments: q.Arguments, Fn: q.Fn})
 	}
-	return err
+}
+
+func sendInTx(ctx context.Context, conn *pgx.Conn, statements *pgx.Batch) error {
+	return untilNoDeadlock(func() error {
+		batch := &pgx.Batch{}
+		batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+		addAll(batch, statements)
+		batch.Queue("COMMIT")
+		err := conn.SendBatch(ctx, batch).Close()
+		if err != nil && !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
+			_, rollback := conn.Exec(ctx, "ROLLBACK")
+			err = errors.Join(err, rollback)
+		}
+		return err
+	})
 }
 
 // query adds a statement whose rows are collected by scan.
@@ -245,6 +312,59 @@ func (p *postgres) look(ctx context.Context, rows []newRow, open []int) (found m
 	return found, -1, nil
 }
 
+func (p *postgres) queueEnqueue(batch *pgx.Batch, command Command, rows []newRow, answer func([]placed, error) error) {
+	all := make([]int, len(rows))
+	ids, destinations, keys := make([]string, len(rows)), make([]string, len(rows)), make([]string, len(rows))
+	types, versions, payloads := make([]string, len(rows)), make([]int32, len(rows)), make([]string, len(rows))
+	for i, row := range rows {
+		all[i], ids[i], destinations[i], keys[i] = i, row.id.String(), string(row.destination), row.key
+		types[i], versions[i], payloads[i] = row.payloadType, row.version, row.payload
+	}
+	sql, args := enqueueStatement(command, rows, all)
+	batch.Queue(sql, args...)
+	batch.Queue(sqlEnqueueAnswer, ids, destinations, keys, types, versions, payloads).Query(func(result pgx.Rows) error {
+		found, err := pgx.CollectRows(result, scanID)
+		places := make([]placed, len(found))
+		for i, id := range found {
+			places[i] = placed{id: id, duplicate: id != rows[i].id}
+		}
+		if i, id, taken := takenKey(err); taken {
+			if id == (OutboxID{}) {
+				return answer(nil, fmt.Errorf("message %d: the row with its idempotency key was removed meanwhile: send the batch again", i))
+			}
+			if slices.Contains(ids, id.String()) {
+				id = OutboxID{} // a row that goes with the batch
+			}
+			places = make([]placed, len(rows))
+			places[i], err = placed{id: id, reused: true}, nil
+		}
+		return answer(places, err)
+	})
+}
+
+// takenKey reads the error that enqueueAnswer raises: the message, counted from 0,
+// whose key was taken, and the row that has it for another message, or the zero
+// id where that row has gone meanwhile.
+func takenKey(err error) (message int, id OutboxID, ok bool) {
+	var failure *pgconn.PgError
+	if !errors.As(err, &failure) {
+		return 0, id, false
+	}
+	_, text, ok := strings.Cut(failure.Message, "outbox: idempotency key taken: ")
+	if !ok {
+		return 0, id, false
+	}
+	position, rest, _ := strings.Cut(text, " ")
+	n, err := strconv.Atoi(position)
+	if err != nil {
+		return 0, id, false
+	}
+	if len(rest) >= 36 {
+		id, _ = ParseOutboxID(rest[:36])
+	}
+	return n - 1, id, true
+}
+
 // enqueueStatement inserts some of the rows. A single message is the usual case
 // and has a statement of its own.
 func enqueueStatement(command Command, rows []newRow, which []int) (sql string, args []any) {
@@ -285,27 +405,74 @@ func lifetime(row newRow) *int64 {
 	return microseconds(row.lifetime)
 }
 
-func (p *postgres) claimDue(ctx context.Context, c claimCall) ([]Entry, error) {
-	marks := make([]string, len(c.destinations))
-	for i := range marks {
-		marks[i] = uuid.Nil.String()
+// lane is where a claim stands among the order keys of a destination.
+type lane struct {
+	destination string
+	limit       int32
+	first       string // the cursor that the claim began with
+	start       string // the keys behind it are next
+	round       bool   // the last key has been passed
+}
+
+// advance moves the lane on to the keys behind goOn, which is empty when the last
+// key has been looked at. It tells whether keys are left to look at.
+func (l *lane) advance(goOn string) bool {
+	l.start = goOn
+	if goOn == "" && !l.round && l.first != "" {
+		l.round = true
+		return true
 	}
-	return p.claim(ctx, c, sqlClaimDue, c.destinations, c.limits, marks, c.kinds, c.token, c.worker, nullTime(c.at))
+	return goOn != "" && !(l.round && goOn >= l.first)
+}
+
+// claimDue looks at no more than keysLook keys at a time. When these give
+// nothing, since all of them are held or wait, it goes on with the next until
+// it has been round.
+func (p *postgres) claimDue(ctx context.Context, c claimCall) ([]placedEntry, error) {
+	lanes := make([]*lane, len(c.destinations))
+	for i, d := range c.destinations {
+		key := p.cursors.get(d)
+		lanes[i] = &lane{destination: d, limit: c.limits[i], first: key, start: key}
+	}
+	for len(lanes) > 0 {
+		n := len(lanes)
+		names, limits, marks, starts := make([]string, n), make([]int32, n), make([]string, n), make([]string, n)
+		for i, l := range lanes {
+			names[i], limits[i], marks[i], starts[i] = l.destination, l.limit, uuid.Nil.String(), l.start
+		}
+		rows, err := one(ctx, p, scanClaimed, sqlClaimDue, names, limits, marks, c.kinds, c.token, c.worker, nullTime(c.at),
+			starts, keysLook, runRows, runLook)
+		if err != nil {
+			return nil, err
+		}
+		var entries []placedEntry
+		goOn := make(map[string]string)
+		for _, row := range rows {
+			if row.keysOf != "" {
+				goOn[row.keysOf] = row.goOn
+				p.cursors.set(row.keysOf, row.goOn)
+				continue
+			}
+			row.Claim.Token = c.token
+			entries = append(entries, row.placedEntry)
+		}
+		if len(entries) > 0 {
+			return entries, nil
+		}
+		lanes = slices.DeleteFunc(lanes, func(l *lane) bool {
+			key, ordered := goOn[l.destination]
+			return !ordered || !l.advance(key)
+		})
+	}
+	return nil, nil
 }
 
 func (p *postgres) claimUnknown(ctx context.Context, c claimCall) ([]Entry, error) {
-	return p.claim(ctx, c, sqlClaimUnknown, c.destinations, c.limits, c.kinds, c.token, c.worker, nullTime(c.at))
-}
-
-func (p *postgres) claim(ctx context.Context, c claimCall, sql string, args ...any) ([]Entry, error) {
-	entries, err := one(ctx, p, scanEntry, sql, args...)
-	if err != nil {
-		return nil, err
-	}
+	entries, err := one(ctx, p, scanEntry, sqlClaimUnknown, c.destinations, c.limits, c.kinds, c.token, c.worker, nullTime(c.at), c.giveUp)
 	for i := range entries {
 		entries[i].Claim.Token = c.token
 	}
-	return entries, nil
+	return entries, err
 }
 
 // stored is a row as the statements return it.
@@ -317,13 +484,14 @@ type stored struct {
 	payload   string
 	headers   *string
 	expires   *time.Time
+	orderKey  *string
 	attempted *time.Time
 	ref       *string
 }
 
 func (s *stored) targets(e *Entry) []any {
 	targets := append([]any{&s.id}, s.command.targets()...)
-	return append(targets, (*string)(&e.Destination), &e.PayloadType, &s.version, &e.IdempotencyKey, &s.payload, &s.headers, &e.EnqueuedAt, &s.expires)
+	return append(targets, (*string)(&e.Destination), &e.PayloadType, &s.version, &e.IdempotencyKey, &s.payload, &s.headers, &e.EnqueuedAt, &s.expires, &s.orderKey)
 }
 
 func (s *stored) finish(e *Entry) {
@@ -331,7 +499,8 @@ func (s *stored) finish(e *Entry) {
 	e.CommandID, e.Columns = s.command.id, s.command.columns
 	e.PayloadVersion, e.Attempt = int(s.version), int(s.attempt)
 	e.Raw = []byte(s.payload)
-	e.ExpiresAt, e.LastAttemptAt, e.RemoteRef = value(s.expires), value(s.attempted), value(s.ref)
+	e.ExpiresAt, e.LastAttemptAt = value(s.expires), value(s.attempted)
+	e.RemoteRef, e.OrderKey = value(s.ref), value(s.orderKey)
 	e.decode()
 	if s.headers != nil && json.Unmarshal([]byte(*s.headers), &e.Headers) != nil {
 		e.Headers, e.Payload = nil, nil
@@ -358,18 +527,40 @@ func scanEntry(row pgx.CollectableRow) (Entry, error) {
 	return e, nil
 }
 
+// claimed is a row of claimDue: one that was claimed, or the key from which the
+// next claim of a destination goes on.
+type claimed struct {
+	placedEntry
+	keysOf string // empty = a row that was claimed
+	goOn   string // empty = from the first
+}
+
+func scanClaimed(row pgx.CollectableRow) (c claimed, err error) {
+	if row.RawValues()[0] == nil {
+		targets := make([]any, len(row.RawValues()))
+		targets[len(targets)-2], targets[len(targets)-1] = &c.keysOf, &c.goOn
+		return c, row.Scan(targets...)
+	}
+	var s stored
+	if err := row.Scan(append(s.targets(&c.Entry), &s.attempt, &s.attempted, &s.ref, &c.seq, nil, nil)...); err != nil {
+		return c, err
+	}
+	s.finish(&c.Entry)
+	return c, nil
+}
+
 func scanRecord(row pgx.CollectableRow) (Record, error) {
 	var r Record
 	var s stored
 	var next, claimed, since, completed *time.Time
-	var worker, failure, orderKey *string
-	err := row.Scan(append(s.targets(&r.Entry), &orderKey, (*string)(&r.Status), &next, &s.attempt, &r.Claim.Token,
-		&worker, &claimed, &s.attempted, &since, &failure, &s.ref, &completed)...)
+	var worker, failure *string
+	err := row.Scan(append(s.targets(&r.Entry), (*string)(&r.Status), &next, &s.attempt, &r.Claim.Token,
+		&worker, &claimed, &s.attempted, &since, &failure, &s.ref, &completed, &r.Holding)...)
 	if err != nil {
 		return Record{}, err
 	}
 	r.NextAttemptAt, r.ClaimedAt, r.UnknownSince, r.CompletedAt = value(next), value(claimed), value(since), value(completed)
-	r.Worker, r.LastFailure, r.OrderKey = value(worker), value(failure), value(orderKey)
+	r.Worker, r.LastFailure = value(worker), value(failure)
 	s.finish(&r.Entry)
 	return r, nil
 }
@@ -394,7 +585,7 @@ func (a *settleArgs) add(s settlement) {
 }
 
 func (p *postgres) settle(ctx context.Context, settlements []settlement) (map[OutboxID]bool, error) {
-	var completed, failed, pending, unknown, back settleArgs
+	var completed, failed, pending, unknown, never, back settleArgs
 	for _, s := range settlements {
 		switch s.op {
 		case opCompleted:
@@ -405,11 +596,17 @@ func (p *postgres) settle(ctx context.Context, settlements []settlement) (map[Ou
 			pending.add(s)
 		case opUnknown, opKeepUnknown:
 			unknown.add(s)
+		case opNeverArrived:
+			never.add(s)
 		case opGiveBack:
 			back.add(s)
 		}
 	}
-	var results [5][]OutboxID
+	names, attempts, giveUp := make([]string, len(policies)), make([]*int32, len(policies)), make([]*int64, len(policies))
+	for i, policy := range policies {
+		names[i], attempts[i], giveUp[i] = string(policy.destination), policy.attemptsToFail(), policy.giveUpAfter()
+	}
+	var results [6][]OutboxID
 	batch := &pgx.Batch{}
 	if len(completed.ids) > 0 {
 		query(batch, &results[0], scanID, sqlSettleCompleted, completed.ids, completed.tokens, completed.refs, nil, keepNoCompleted())
@@ -425,7 +622,11 @@ func (p *postgres) settle(ctx context.Context, settlements []settlement) (map[Ou
 		query(batch, &results[2], scanID, sqlSettlePending, pending.ids, pending.tokens, reasons, pending.at, pending.narrow)
 	}
 	if len(unknown.ids) > 0 {
-		query(batch, &results[3], scanID, sqlSettleUnknown, unknown.ids, unknown.tokens, unknown.refs, unknown.at, unknown.narrow)
+		query(batch, &results[3], scanID, sqlSettleUnknown, unknown.ids, unknown.tokens, unknown.refs, unknown.at, unknown.narrow,
+			names, giveUp)
+	}
+	if len(never.ids) > 0 {
+		query(batch, &results[5], scanID, sqlSettleNeverArrived, never.ids, never.tokens, never.reasons, names, attempts)
 	}
 	if len(back.ids) > 0 {
 		query(batch, &results[4], scanID, sqlSettleBack, back.ids, back.tokens)
@@ -484,11 +685,7 @@ func (p *postgres) releaseExpired(ctx context.Context, limit int, at time.Time) 
 	attempts, questions := make([]*int32, n), make([]*int64, n)
 	for i, policy := range policies {
 		names[i], leases[i], idempotent[i] = string(policy.destination), microseconds(policy.lease), policy.idempotent
-		questions[i] = microseconds(policy.firstQuestion)
-		if policy.maxAttempts > 0 {
-			most := int32(policy.maxAttempts)
-			attempts[i] = &most
-		}
+		questions[i], attempts[i] = microseconds(policy.firstQuestion), policy.attemptsToFail()
 	}
 	return one(ctx, p, scanID, sqlReleaseExpired, names, leases, idempotent, attempts, questions, limit, nullTime(at))
 }
@@ -510,6 +707,10 @@ func (p *postgres) requeue(ctx context.Context, ids []OutboxID, reason string) (
 	return one(ctx, p, scanID, sqlRequeue, texts(ids), reason)
 }
 
+func (p *postgres) skip(ctx context.Context, destination Destination, key string) ([]OutboxID, error) {
+	return one(ctx, p, scanID, sqlSkip, string(destination), key)
+}
+
 func (p *postgres) purge(ctx context.Context, start OutboxID, limit int, at time.Time) ([]OutboxID, error) {
 	n := len(policies)
 	names, completed, failed := make([]string, n), make([]*int64, n), make([]*int64, n)
@@ -527,6 +728,26 @@ func (p *postgres) get(ctx context.Context, id OutboxID) ([]Record, error) {
 
 func (p *postgres) listForCommand(ctx context.Context, id CommandID) ([]Record, error) {
 	return one(ctx, p, scanRecord, sqlListForCommand, Command{id: id}.args()[0])
+}
+
+func (p *postgres) list(ctx context.Context, f Filter, after, before OutboxID, limit int) ([]Record, error) {
+	var destinations []string // nil = all of them, as with the kinds
+	for _, d := range f.Destinations {
+		destinations = append(destinations, string(d))
+	}
+	var command any
+	if f.CommandID != nil {
+		command = Command{id: *f.CommandID}.args()[0]
+	}
+	args := []any{
+		after.String(), limit, f.has(StatusPending), f.has(StatusDispatching), f.has(StatusOutcomeUnknown), f.has(StatusFailed), f.has(StatusCompleted),
+		destinations, append([]string(nil), f.Kinds...), before.String(), null(f.LastFailure), f.Holding, command,
+	}
+	var records []Record
+	batch := &pgx.Batch{}
+	query(batch, &records, scanRecord, sqlList, append(args, f.Columns.args()...)...)
+	// A plan that serves every filter serves none.
+	return records, p.send(ctx, batch, "SET LOCAL plan_cache_mode = force_custom_plan")
 }
 
 func (p *postgres) stats(ctx context.Context) ([]statsRow, error) {

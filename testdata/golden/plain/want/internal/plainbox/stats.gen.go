@@ -42,6 +42,9 @@ func sumStats(rows []statsRow) Stats {
 		case StatusFailed:
 			d.Failed += row.rows
 			continue
+		case statusHolding:
+			d.HeldKeys += row.rows
+			continue
 		}
 		if known[row.kind] {
 			continue
