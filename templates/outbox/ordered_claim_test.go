@@ -90,7 +90,8 @@ func must(t testing.TB, err error) {
 // ten minutes apart, so that the ids say the contrary of the order.
 func TestOrderIsTheDatabasesOrder(t *testing.T) {
 	pool := testPool(t)
-	for i, id := range enqueueAll(t, pool, append(changes("a", 4), changes("b", 3)...)...) {
+	n := runRows + runLook + 8 // more than a claim looks at
+	for i, id := range enqueueAll(t, pool, append(changes("a", n), changes("b", 3)...)...) {
 		earlier := id
 		ms := binary.BigEndian.Uint64(id[:8])>>16 - uint64(i)*uint64((10*time.Minute).Milliseconds())
 		binary.BigEndian.PutUint64(earlier[:8], ms<<16|binary.BigEndian.Uint64(id[:8])&0xffff)
@@ -101,7 +102,7 @@ func TestOrderIsTheDatabasesOrder(t *testing.T) {
 	s := New(pool, Options{})
 	// Heads go by their ids, which put the second key first.
 	wantPlaces(t, claimStock(t, s, 2), "b1 b2")
-	wantPlaces(t, claimStock(t, s, 10), "a1 a2 a3 a4")
+	wantPlaces(t, claimStock(t, s, 10), "a1 a2 a3 a4 a5 a6 a7 a8")
 }
 
 // TestOrderedRuns takes a key in runs, each when the one before is settled.
