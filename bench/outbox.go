@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -69,7 +70,15 @@ func (g *generated) deliver(ctx context.Context, worker string) (int, error) {
 	if err != nil || len(entries) == 0 {
 		return 0, err
 	}
-	return len(entries), g.store.CompleteAll(ctx, claimsOf(entries))
+	settlements := make([]benchbox.Settlement, len(entries))
+	for i, e := range entries {
+		settlements[i] = e.Claim.Completed("")
+	}
+	answers, err := g.store.Settle(ctx, settlements...)
+	if err != nil {
+		return 0, err
+	}
+	return len(entries), errors.Join(answers...)
 }
 
 // claim claims rows, all of which must be readable.

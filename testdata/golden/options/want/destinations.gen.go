@@ -209,6 +209,7 @@ func (p Invoice) toReconcileGiveUp() Message {
 		destination: DestinationReconcileGiveUp,
 		payload:     p,
 		declaredKey: joinKey("invoice", strconv.FormatInt(p.Number, 10)),
+		orderKey:    joinKey(p.Account.ID.String(), string(p.Account.Address.Tier)),
 	}
 }
 
@@ -220,6 +221,7 @@ var reconcileGiveUpPolicy = policy{
 	lease:         90 * time.Second,
 	maxAttempts:   10,
 	firstQuestion: time.Minute,
+	giveUp:        7 * 24 * time.Hour,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
