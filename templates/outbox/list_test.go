@@ -407,7 +407,7 @@ func TestRequeueMatching(t *testing.T) {
 			ids, err := New(conn, Options{}).RequeueMatching(t.Context(), Filter{}, 10, "mended")
 			answers <- answer{ids, err}
 		}()
-		waitUntilBlocked(t, pool, conn.PgConn().PID())
+		waitUntilBlocked[error](t, pool, conn.PgConn().PID(), nil)
 		if err := other.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -255,11 +255,15 @@ func TestRacesAtEachLevel(t *testing.T) {
 // serializable unless they say otherwise, and a settle that waits for another.
 func TestOwnTransactionsAreReadCommitted(t *testing.T) {
 	pool := testPool(t)
-	strict := poolWith(t, pool, func(c *pgxpool.Config) {
-		c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
-		c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
-		c.MaxConns = 1
-	})
+	config := pool.Config()
+	config.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
+	config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+	config.MaxConns = 1 // so that the test knows the backend
+	strict, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(strict.Close)
 	conn, _ := countedConn(t, strict)
 	for _, way := range []struct {
 		name string
@@ -281,7 +285,7 @@ func TestOwnTransactionsAreReadCommitted(t *testing.T) {
 			pid := queryOne[uint32](t, way.db, "SELECT pg_backend_pid()")
 			settled := make(chan error, 1)
 			go func() { settled <- New(way.db, Options{}).MarkCompleted(t.Context(), claim, "") }()
-			waitUntilBlocked(t, pool, pid)
+			waitUntilBlocked(t, pool, pid, settled)
 			if err := other.Commit(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -319,7 +323,7 @@ func shiftedPool(t testing.TB, shift string) *pgxpool.Pool {
 	execSQL(t, pool, `CREATE SCHEMA shifted`)
 	execSQL(t, pool, `CREATE FUNCTION shifted.clock_timestamp() RETURNS timestamptz LANGUAGE sql
 		RETURN pg_catalog.clock_timestamp() + interval '`+shift+`'`)
-	return poolWith(t, pool, func(c *pgxpool.Config) {
-		c.ConnConfig.RuntimeParams["search_path"] = "shifted, pg_catalog, public"
+	return poolWith(t, pool, func(c *pgx.ConnConfig) {
+		c.RuntimeParams["search_path"] = "shifted, pg_catalog, public"
 	})
 }

@@ -85,8 +85,8 @@ DELETE FROM "outbox_message" WHERE outbox_id = ANY ($1::uuid[])`
 // primary key through all that is scheduled.
 const sqlClaimDue = `--
 -- The keys of a destination are skipped through, from a cursor. A key of which any of the next
--- rows is held is passed over. Of the others as many heads are locked as the limit needs, so that
--- claims at the same instant divide the keys. That does not yet make a key safe: the snapshot may
+-- rows is held is passed over. The walk ends with twice the rows that the limit needs, and of their
+-- heads as many are locked as it needs, so that claims at the same instant divide the keys. That does not yet make a key safe: the snapshot may
 -- be older than a claim by another worker, who has given back a part since, or who began at
 -- another row, since it saw one that committed late. So the first rows of each key are locked as
 -- well, and all must be in the version that the snapshot has; those that are not taken are written
@@ -121,35 +121,44 @@ picked AS MATERIALIZED (
         AND NOT EXISTS (SELECT FROM "outbox_hold" x WHERE x.destination = d.name AND x.order_key = k.order_key)
       LIMIT coalesce(d.n, 0)),
     firsts AS MATERIALIZED (
-      SELECT n.outbox_id, n.version, h.outbox_id AS head, n.seq, n.ready
+      SELECT n.outbox_id, n.version, h.order_key, h.outbox_id AS head, n.seq, n.ready, n.size
       FROM heads h CROSS JOIN LATERAL (
         SELECT r.outbox_id, r.version, r.seq, bool_and(r.ready) OVER (ORDER BY r.seq) AS ready,
-          row_number() OVER (ORDER BY r.seq) AS place, bool_or(r.held) OVER () AS held
+          row_number() OVER (ORDER BY r.seq) AS place, bool_or(r.held) OVER () AS held, least(count(*) OVER (), $10::integer) AS size
         FROM (
           SELECT w.outbox_id, w.ctid AS version, w.seq, w.claim_taken_at IS NOT NULL AS held,
             NOT w.unknown AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[]) AS ready
           FROM "outbox_queue" w
           WHERE w.destination = d.name AND w.order_key = h.order_key AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t) OR w.claim_taken_at IS NOT NULL OR w.unknown)
           ORDER BY w.seq LIMIT $10::integer + $11::integer) r) n
-      WHERE NOT n.held AND n.place <= $10::integer),
+      WHERE NOT n.held AND n.place <= $10::integer
+      LIMIT 2 * d.n + $10::integer),
+    whole AS MATERIALIZED (
+      SELECT f.outbox_id, f.version, f.order_key, f.head, f.seq, f.ready, f.ahead
+      FROM (
+        SELECT g.outbox_id, g.version, g.order_key, g.head, g.seq, g.ready, g.size, count(*) OVER (PARTITION BY g.head) AS n,
+          count(*) FILTER (WHERE g.ready) OVER (ORDER BY g.head, g.seq) - count(*) FILTER (WHERE g.ready) OVER (PARTITION BY g.head ORDER BY g.seq) AS ahead
+        FROM firsts g) f
+      WHERE f.n = f.size),
     mine AS MATERIALIZED (
       SELECT w.outbox_id FROM "outbox_queue" w
-      WHERE w.outbox_id = ANY (ARRAY(SELECT DISTINCT f.head FROM firsts f)) AND w.claim_taken_at IS NULL
-      ORDER BY w.outbox_id LIMIT (
-        SELECT count(DISTINCT f.head) FROM (
-          SELECT g.head, count(*) FILTER (WHERE g.ready) OVER (ORDER BY g.head, g.seq) AS nth FROM firsts g) f WHERE f.nth <= d.n)
+      WHERE w.outbox_id = ANY (ARRAY(SELECT DISTINCT f.head FROM whole f)) AND w.claim_taken_at IS NULL
+      ORDER BY w.outbox_id LIMIT (SELECT count(DISTINCT f.head) FROM whole f WHERE f.ahead < d.n)
       FOR UPDATE SKIP LOCKED),
     runs AS MATERIALIZED (
-      SELECT f.outbox_id, f.version, f.head, f.seq, f.ready, count(*) FILTER (WHERE f.ready) OVER (ORDER BY f.head, f.seq) AS nth
-      FROM firsts f JOIN mine ON mine.outbox_id = f.head),
+      SELECT g.outbox_id, g.version, g.head, g.seq, g.ready AND g.nth <= d.n AS wanted
+      FROM (
+        SELECT f.outbox_id, f.version, f.head, f.seq, f.ready, count(*) FILTER (WHERE f.ready) OVER (ORDER BY f.head, f.seq) AS nth,
+          count(*) FILTER (WHERE f.ready) OVER (PARTITION BY f.head ORDER BY f.seq) AS place
+        FROM whole f JOIN mine ON mine.outbox_id = f.head) g
+      WHERE g.nth - g.place < d.n),
     locked AS MATERIALIZED (
       SELECT w.outbox_id, w.ctid AS version FROM "outbox_queue" w
-      WHERE w.outbox_id = ANY (ARRAY(
-          SELECT r.outbox_id FROM runs r WHERE r.head IN (SELECT s.head FROM runs s WHERE s.nth <= d.n)))
+      WHERE w.outbox_id = ANY (ARRAY(SELECT r.outbox_id FROM runs r))
       FOR UPDATE SKIP LOCKED),
     safe AS MATERIALIZED (
-      SELECT k.outbox_id, k.head, k.seq, k.ready AND k.nth <= d.n AS wanted FROM (
-        SELECT r.outbox_id, r.head, r.seq, r.ready, r.nth, bool_and(l.outbox_id IS NOT NULL) OVER (PARTITION BY r.head) AS safe
+      SELECT k.outbox_id, k.head, k.seq, k.wanted FROM (
+        SELECT r.outbox_id, r.head, r.seq, r.wanted, bool_and(l.outbox_id IS NOT NULL) OVER (PARTITION BY r.head) AS safe
         FROM runs r LEFT JOIN locked l ON l.outbox_id = r.outbox_id AND l.version = r.version) k
       WHERE k.safe)
     (SELECT lane.outbox_id, true AS taken, NULL AS go_on FROM (
@@ -173,7 +182,8 @@ picked AS MATERIALIZED (
     UNION ALL
     SELECT behind.outbox_id, false, NULL FROM safe behind
     UNION ALL
-    SELECT NULL, false, CASE WHEN (SELECT count(*) FROM heads) >= d.n THEN (SELECT max(h.order_key) FROM heads h)
+    SELECT NULL, false, CASE WHEN (SELECT count(*) FROM firsts) >= 2 * d.n + $10::integer THEN (SELECT max(f.order_key) FROM whole f)
+      WHEN (SELECT count(*) FROM heads) >= d.n THEN (SELECT max(h.order_key) FROM heads h)
       WHEN (SELECT count(*) FROM keys) >= $9::integer THEN (SELECT max(k.order_key) FROM keys k) ELSE '' END
     WHERE EXISTS (SELECT FROM keys) OR d.cursor <> '') lanes),
 claimed AS (
@@ -380,7 +390,8 @@ const sqlReleaseExpired = `WITH t AS MATERIALIZED (SELECT coalesce($7::timestamp
 expired AS MATERIALIZED (
   SELECT q.outbox_id, q.destination, q.unknown, q.attempt_count, q.claim_token
   FROM "outbox_queue" q
-  WHERE q.claim_taken_at < (SELECT t.at - ($2::bigint[])[array_position($1::text[], q.destination)] * interval '1 microsecond' FROM t)
+  WHERE q.claim_taken_at IS NOT NULL -- which spares most rows the rest
+    AND q.claim_taken_at < (SELECT t.at - ($2::bigint[])[array_position($1::text[], q.destination)] * interval '1 microsecond' FROM t)
   LIMIT $6::integer FOR UPDATE SKIP LOCKED),
 failing AS MATERIALIZED (
   SELECT e.outbox_id FROM expired e
@@ -396,7 +407,7 @@ held AS (
 kept AS (
   INSERT INTO "outbox_outcome" (outbox_id, claim_token, completed_at, seq, attempt_count, failed, destination, last_failure, remote_ref)
   SELECT g.outbox_id, g.claim_token, (SELECT t.at FROM t), CASE WHEN g.order_key IS NOT NULL THEN g.seq END, g.attempt_count, true,
-    g.destination, concat_ws('; before: ', 'abandoned by ' || g.claim_worker, g.last_failure), g.remote_ref
+    g.destination, left(concat_ws('; before: ', 'abandoned by ' || g.claim_worker, g.last_failure), 8192), g.remote_ref
   FROM gone g),
 released AS (
   UPDATE "outbox_queue" q
@@ -422,7 +433,7 @@ gone AS (
 kept AS (
   INSERT INTO "outbox_outcome" (outbox_id, claim_token, completed_at, seq, attempt_count, failed, destination, last_failure, remote_ref)
   SELECT g.outbox_id, g.claim_token, (SELECT t.at FROM t), CASE WHEN g.order_key IS NOT NULL THEN g.seq END, g.attempt_count, true,
-    g.destination, concat_ws('; before: ', 'expired', g.last_failure), g.remote_ref
+    g.destination, left(concat_ws('; before: ', 'expired', g.last_failure), 8192), g.remote_ref
   FROM gone g)
 SELECT g.outbox_id FROM gone g ORDER BY g.outbox_id`
 
@@ -455,7 +466,7 @@ back AS MATERIALIZED (
   SELECT g.outbox_id, CASE WHEN g.outbox_id IN (SELECT f.outbox_id FROM freed f) THEN g.seq END AS seq,
     CASE WHEN m.expires_at > (SELECT t.at FROM t) THEN m.expires_at END AS expires_at, g.destination,
     g.destination || '/' || m.payload_type || '@' || m.payload_version AS kind, m.order_key, m.limit_key,
-    concat_ws('; before: ', 'requeued: ' || $2::text, g.last_failure) AS last_failure, g.remote_ref
+    left(concat_ws('; before: ', 'requeued: ' || $2::text, g.last_failure), 8192) AS last_failure, g.remote_ref
   FROM gone g CROSS JOIN LATERAL (
     SELECT w.expires_at, w.payload_type, w.payload_version, w.order_key, w.limit_key
     FROM "outbox_message" w WHERE w.outbox_id = g.outbox_id LIMIT 1) m),
@@ -475,12 +486,13 @@ SELECT b.outbox_id FROM back b ORDER BY b.outbox_id`
 const sqlSkip = `DELETE FROM "outbox_hold" WHERE destination = $1::text AND order_key = $2::text RETURNING outbox_id`
 
 // sqlPurge removes what has been settled for longer than it is kept, a step at a time along the ids: what
-// ended before a time was created before it, which bounds the walk. Null keeps for ever.
+// ended before a time was created before it, which bounds the walk. Null keeps for ever. Where rows
+// go as they complete, those from before that was so do not widen the walk for all.
 // $1 destinations, $2 and $3 microseconds that completed and failed rows are kept for,
 // $4 and $5 the same for destinations that are not in $1, $6 limit, $7 start after this id, $8 at
 const sqlPurge = `WITH t AS MATERIALIZED (SELECT coalesce($8::timestamptz, clock_timestamp()) AS at),
 stop AS MATERIALIZED (
-  SELECT (lpad(to_hex(greatest(0, extract(epoch FROM t.at - least((SELECT min(k) FROM unnest($2::bigint[] || $3::bigint[]) AS k), $4::bigint, $5::bigint)
+  SELECT (lpad(to_hex(greatest(0, extract(epoch FROM t.at - least((SELECT min(k) FROM unnest($2::bigint[] || $3::bigint[]) AS k WHERE k > 0), $4::bigint, $5::bigint)
     * interval '1 microsecond') * 1000)::bigint), 12, '0') || repeat('f', 20))::uuid AS outbox_id FROM t),
 old AS MATERIALIZED (
   SELECT o.outbox_id FROM "outbox_outcome" o
@@ -536,8 +548,8 @@ WHERE m."command_id" = $1::uuid
 ORDER BY m.outbox_id`
 
 // sqlList reads rows, a page at a time. Each status is looked for by itself, along the ids or by an index
-// that a filter has made better, no further than the page goes; only then the rows are put together.
-// It is planned anew for each call: with the filters that are given, the limit, and the first id.
+// that a filter has made better, and only as far as the page goes. It is to be planned anew for each
+// call: a plan for all filters uses the index of none.
 // $1 behind this id, $2 limit, $3 pending, $4 dispatching, $5 unknown, $6 failed, $7 completed,
 // $8 destinations, $9 kinds, $10 before this id, $11 part of the last failure, $12 only rows that
 // hold their key, $13 command
@@ -573,8 +585,7 @@ FROM (
     NULL, r.attempt_count, r.claim_token, NULL, NULL, NULL, NULL, r.last_failure, r.remote_ref, r.completed_at
   FROM "outbox_outcome" r JOIN "outbox_message" m ON m.outbox_id = r.outbox_id
   WHERE r.failed AND $6::boolean
-    AND (NOT $12::boolean OR EXISTS (
-      SELECT FROM "outbox_hold" h WHERE h.destination = m.destination AND h.order_key = m.order_key AND h.outbox_id = r.outbox_id))
+    AND (NOT $12::boolean OR r.outbox_id IN (SELECT h.outbox_id FROM "outbox_hold" h))
     AND ($9::text[] IS NULL OR m.destination || '/' || m.payload_type || '@' || m.payload_version = ANY ($9::text[])) AND r.outbox_id > $1::uuid AND r.outbox_id < $10::uuid
     AND ($8::text[] IS NULL OR r.destination = ANY ($8::text[]))
     AND ($11::text IS NULL OR position($11::text IN r.last_failure) > 0)
@@ -705,7 +716,7 @@ CREATE TABLE "outbox_outcome" (
   last_failure text,
   remote_ref text
 );
-CREATE INDEX "outbox_outcome_failed" ON "outbox_outcome" (destination, outbox_id) WHERE failed;
+CREATE INDEX "outbox_outcome_failed" ON "outbox_outcome" (outbox_id) INCLUDE (destination) WHERE failed;
 
 -- The keys of ordered destinations that wait for a person, since a row failed.
 CREATE TABLE "outbox_hold" (

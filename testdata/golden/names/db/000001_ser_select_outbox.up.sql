@@ -74,7 +74,7 @@ CREATE TABLE "Üser"."select ""Outbox""; --_outcome" (
   last_failure text,
   remote_ref text
 );
-CREATE INDEX "select ""Outbox""; --_outcome_failed" ON "Üser"."select ""Outbox""; --_outcome" (destination, outbox_id) WHERE failed;
+CREATE INDEX "select ""Outbox""; --_outcome_failed" ON "Üser"."select ""Outbox""; --_outcome" (outbox_id) INCLUDE (destination) WHERE failed;
 
 -- The keys of ordered destinations that wait for a person, since a row failed.
 CREATE TABLE "Üser"."select ""Outbox""; --_hold" (

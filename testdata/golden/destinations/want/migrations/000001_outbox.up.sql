@@ -66,7 +66,7 @@ CREATE TABLE "outbox_outcome" (
   last_failure text,
   remote_ref text
 );
-CREATE INDEX "outbox_outcome_failed" ON "outbox_outcome" (destination, outbox_id) WHERE failed;
+CREATE INDEX "outbox_outcome_failed" ON "outbox_outcome" (outbox_id) INCLUDE (destination) WHERE failed;
 
 -- The keys of ordered destinations that wait for a person, since a row failed.
 CREATE TABLE "outbox_hold" (

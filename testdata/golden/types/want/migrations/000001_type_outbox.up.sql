@@ -82,7 +82,7 @@ CREATE TABLE "type_outbox_outcome" (
   last_failure text,
   remote_ref text
 );
-CREATE INDEX "type_outbox_outcome_failed" ON "type_outbox_outcome" (destination, outbox_id) WHERE failed;
+CREATE INDEX "type_outbox_outcome_failed" ON "type_outbox_outcome" (outbox_id) INCLUDE (destination) WHERE failed;
 
 -- The keys of ordered destinations that wait for a person, since a row failed.
 CREATE TABLE "type_outbox_hold" (
