@@ -26,8 +26,8 @@ type backend interface {
 	// states says where rows stand; a row that is missing is missing there.
 	states(ctx context.Context, ids []OutboxID) (map[OutboxID]rowState, error)
 	extendClaims(ctx context.Context, claims []Claim, at time.Time) (map[OutboxID]bool, error)
-	releaseExpired(ctx context.Context, limit int, at time.Time) ([]OutboxID, error)
-	expireDue(ctx context.Context, limit int, at time.Time) ([]OutboxID, error)
+	releaseExpired(ctx context.Context, destinations []Destination, limit int, at time.Time) ([]OutboxID, error)
+	expireDue(ctx context.Context, destinations []Destination, limit int, at time.Time) ([]OutboxID, error)
 	cancel(ctx context.Context, id OutboxID, reason string) (bool, error)
 	requeue(ctx context.Context, ids []OutboxID, reason string) ([]OutboxID, error)
 	skip(ctx context.Context, destination Destination, key string) ([]OutboxID, error)
@@ -51,6 +51,8 @@ type placed struct {
 type claimCall struct {
 	destinations []string
 	limits       []int32
+	marks        []OutboxID // rows that are ready and not ordered are claimed behind these ids
+	leftOut      []string   // destination/limit key of rows that are not to be claimed
 	giveUp       []*int64 // microseconds after which nobody is asked; nil = never
 	kinds        []string
 	token        int64
@@ -86,6 +88,7 @@ type settlement struct {
 	reason string // of opFailed, opRetry, opPostpone and opNeverArrived; empty keeps the last one with opRetry and opPostpone
 	ref    string // of opCompleted and opUnknown; empty = none
 	at     time.Time
+	delay  time.Duration
 }
 
 // rowState is what decides whether a settle would be accepted.

@@ -223,7 +223,7 @@ func (s *Store) ReleaseExpiredClaims(ctx context.Context, at time.Time) ([]Outbo
 	}
 	var all []OutboxID
 	for {
-		ids, err := s.backend.releaseExpired(ctx, sweepStep, at)
+		ids, err := s.backend.releaseExpired(ctx, nil, sweepStep, at)
 		all = append(all, ids...)
 		if err != nil {
 			return all, fmt.Errorf("outbox: ReleaseExpiredClaims: %w", err)

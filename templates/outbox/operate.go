@@ -16,7 +16,7 @@ func (s *Store) ExpireDue(ctx context.Context, at time.Time, limit int) ([]Outbo
 	var all []OutboxID
 	for len(all) < limit {
 		step := min(limit-len(all), sweepStep)
-		ids, err := s.backend.expireDue(ctx, step, at)
+		ids, err := s.backend.expireDue(ctx, nil, step, at)
 		all = append(all, ids...)
 		if err != nil {
 			return all, fmt.Errorf("outbox: ExpireDue: %w", err)

@@ -439,6 +439,9 @@ func (p *postgres) claimDue(ctx context.Context, c claimCall) ([]placedEntry, er
 		names, limits, marks, starts := make([]string, n), make([]int32, n), make([]string, n), make([]string, n)
 		for i, l := range lanes {
 			names[i], limits[i], marks[i], starts[i] = l.destination, l.limit, uuid.Nil.String(), l.start
+			if k := slices.Index(c.destinations, l.destination); c.marks != nil {
+				marks[i] = c.marks[k].String()
+			}
 		}
 		var rows []claimed
 		batch := &pgx.Batch{}
@@ -591,6 +594,9 @@ func (a *settleArgs) add(s settlement) {
 func (p *postgres) settle(ctx context.Context, settlements []settlement) (map[OutboxID]bool, error) {
 	var completed, failed, pending, unknown, never, back settleArgs
 	for _, s := range settlements {
+		if s.at.IsZero() && s.delay > 0 {
+			s.at = time.Now().Add(s.delay)
+		}
 		switch s.op {
 		case opCompleted:
 			completed.add(s)
@@ -683,7 +689,7 @@ func (p *postgres) extendClaims(ctx context.Context, claims []Claim, at time.Tim
 	return set(extended), err
 }
 
-func (p *postgres) releaseExpired(ctx context.Context, limit int, at time.Time) ([]OutboxID, error) {
+func (p *postgres) releaseExpired(ctx context.Context, _ []Destination, limit int, at time.Time) ([]OutboxID, error) {
 	n := len(policies)
 	names, leases, idempotent := make([]string, n), make([]*int64, n), make([]bool, n)
 	attempts, questions := make([]*int32, n), make([]*int64, n)
@@ -694,7 +700,7 @@ func (p *postgres) releaseExpired(ctx context.Context, limit int, at time.Time) 
 	return one(ctx, p, scanID, sqlReleaseExpired, names, leases, idempotent, attempts, questions, limit, nullTime(at))
 }
 
-func (p *postgres) expireDue(ctx context.Context, limit int, at time.Time) ([]OutboxID, error) {
+func (p *postgres) expireDue(ctx context.Context, _ []Destination, limit int, at time.Time) ([]OutboxID, error) {
 	var names []string
 	for _, policy := range policies {
 		names = append(names, string(policy.destination))
