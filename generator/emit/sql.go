@@ -1,6 +1,8 @@
 package emit
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
@@ -23,6 +25,7 @@ const (
 type sqlNames struct {
 	Message, Queue, Outcome, Hold, View, Migration string
 	Command, CommandType                           string
+	Channel, ChannelText                           string // for new messages: the name, and the name as a text
 	Columns                                        []sqlColumn
 
 	table string
@@ -58,6 +61,7 @@ func newSQLNames(m *model.Model) sqlNames {
 		Message: qualified("_message"), Queue: qualified("_queue"), Outcome: qualified("_outcome"),
 		Hold: qualified("_hold"), View: qualified(""), Migration: qualified("_migration"),
 		Command: quoteIdent(m.Store.Command.Name), CommandType: string(m.Store.Command.Type),
+		ChannelText: literal(schema.ColumnText, channel(m.Store)), Channel: quoteIdent(channel(m.Store)),
 		table: m.Store.Table,
 	}
 	for i, c := range m.Store.Columns {
@@ -76,6 +80,23 @@ func newSQLNames(m *model.Model) sqlNames {
 		names.Columns = append(names.Columns, column)
 	}
 	return names
+}
+
+// maxName is the longest name in bytes that Postgres takes.
+const maxName = 63
+
+// channel is the name of the channel on which is told of new messages. One that
+// would be too long is told from others by a hash.
+func channel(s model.Store) string {
+	name := s.Table
+	if s.Schema != "" {
+		name = s.Schema + "." + name
+	}
+	if len(name) > maxName {
+		hash := sha256.Sum256([]byte(name))
+		name = s.Table + "_" + hex.EncodeToString(hash[:4])
+	}
+	return name
 }
 
 // quoteIdent quotes an identifier, so that any name is possible and none is SQL.

@@ -53,7 +53,7 @@ type claimCall struct {
 	limits       []int32
 	marks        []OutboxID // rows that are ready and not ordered are claimed behind these ids
 	leftOut      []string   // destination/limit key of rows that are not to be claimed
-	giveUp       []*int64 // microseconds after which nobody is asked; nil = never
+	giveUp       []*int64   // microseconds after which nobody is asked; nil = never
 	kinds        []string
 	token        int64
 	worker       string

@@ -397,7 +397,7 @@ func TestExpiredClaimsOfARun(t *testing.T) {
 	claimStockAt(t, s, 10, longAgo)
 	for range 3 {
 		wantPlaces(t, claimStock(t, s, 10), "")
-		if ids, err := s.backend.releaseExpired(t.Context(), 1, time.Time{}); err != nil || len(ids) != 1 {
+		if ids, err := s.backend.releaseExpired(t.Context(), nil, 1, time.Time{}); err != nil || len(ids) != 1 {
 			t.Fatalf("released %v, %v", ids, err)
 		}
 	}

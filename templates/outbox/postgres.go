@@ -25,14 +25,15 @@ type postgres struct {
 	db       DB
 	callerTx bool // db is a transaction of the caller's
 	cursors  *cursors
+	notifier *notifier
 }
 
-func newPostgres(db DB, c *cursors) *postgres {
+func newPostgres(db DB, c *cursors, n *notifier) *postgres {
 	_, callerTx := db.(pgx.Tx)
-	return &postgres{db: db, callerTx: callerTx, cursors: c}
+	return &postgres{db: db, callerTx: callerTx, cursors: c, notifier: n}
 }
 
-func (p *postgres) within(tx pgx.Tx) backend { return newPostgres(tx, p.cursors) }
+func (p *postgres) within(tx pgx.Tx) backend { return newPostgres(tx, p.cursors, p.notifier) }
 
 // cursors are the order keys behind which the next claims of destinations go
 // on. They only spread the work: whatever they are, a claim that finds nothing
@@ -242,8 +243,13 @@ func (p *postgres) enqueue(ctx context.Context, command Command, rows []newRow) 
 	var inserted []OutboxID
 	for range enqueueTries {
 		sql, args := enqueueStatement(command, rows, open)
-		ids, err := one(ctx, p, scanID, sql, args...)
-		if err != nil {
+		var ids []OutboxID
+		batch := &pgx.Batch{}
+		query(batch, &ids, scanID, sql, args...)
+		if p.notifies(rows) {
+			batch.Queue(sqlNotify)
+		}
+		if err := p.send(ctx, batch); err != nil {
 			return nil, err
 		}
 		inserted = append(inserted, ids...)
@@ -322,6 +328,9 @@ func (p *postgres) queueEnqueue(batch *pgx.Batch, command Command, rows []newRow
 	}
 	sql, args := enqueueStatement(command, rows, all)
 	batch.Queue(sql, args...)
+	if p.notifies(rows) {
+		batch.Queue(sqlNotify)
+	}
 	batch.Queue(sqlEnqueueAnswer, ids, destinations, keys, types, versions, payloads).Query(func(result pgx.Rows) error {
 		found, err := pgx.CollectRows(result, scanID)
 		places := make([]placed, len(found))

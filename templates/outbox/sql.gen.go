@@ -78,6 +78,12 @@ ORDER BY v.position`
 const sqlEnqueueUndo = `WITH unqueued AS (DELETE FROM "outbox_queue" WHERE outbox_id = ANY ($1::uuid[]))
 DELETE FROM "outbox_message" WHERE outbox_id = ANY ($1::uuid[])`
 
+// sqlNotify tells dispatchers that messages are there, once the transaction commits.
+const sqlNotify = `SELECT pg_notify('outbox', '')`
+
+// sqlListen is told by notify.
+const sqlListen = `LISTEN "outbox"`
+
 // sqlClaimDue takes the oldest due rows of each destination, from three lanes: those that are ready, by id;
 // those that have come due, by their time; and those of ordered keys, a run of each key from its
 // head. The ids are picked before the update, so that no plan of it can take more. The ready rows

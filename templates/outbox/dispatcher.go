@@ -1,0 +1,506 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// DispatcherOptions are what a Dispatcher may be given. The zero value is one for
+// production.
+type DispatcherOptions struct {
+	// WorkerID names the worker in the rows that it holds, for people to read.
+	// Empty means the host, the process id and a random number.
+	WorkerID string
+	// Poll is how often rows are looked for that nobody has told of: those that
+	// have come due, and those of a notification that was lost. 0 means a second.
+	Poll time.Duration
+	// StopLimit is for how long Run, once its context has ended, lets handlers go
+	// on that run. 0 means 30 seconds.
+	StopLimit time.Duration
+	// Logger gets what happens, by ids and destinations and never with a value of
+	// a payload or the text of a handler's error. nil means slog.Default.
+	Logger *slog.Logger
+	// Observer is told of what happens, for metrics and traces.
+	Observer Observer
+	// Extract returns the context that a handler gets, made from ctx and the
+	// headers of the message: the other end of Options.Inject.
+	Extract func(ctx context.Context, headers map[string]string) context.Context
+	// Listen opens a connection to listen for new messages on, which the
+	// dispatcher closes. nil means one of the pool's, if the store is over a pool;
+	// otherwise new messages are found by polling.
+	Listen func(ctx context.Context) (*pgx.Conn, error)
+	// NoListen has new messages found by polling alone, as behind a PgBouncer that
+	// pools by transaction.
+	NoListen bool
+	// NoPurge leaves rows that are older than their retention to others: see
+	// Store.Purge.
+	NoPurge bool
+}
+
+// Dispatcher delivers the messages of some destinations by their handlers. It
+// claims no more than can be delivered soon, keeps the claims alive while handlers
+// run, writes the outcomes, asks about unknown ones, and sweeps up after workers
+// that have died. Any number of dispatchers work beside each other.
+type Dispatcher struct {
+	store     *Store
+	consumers []*consumer
+	options   DispatcherOptions
+	observer  Observer
+	log       *slog.Logger
+	clock     clock
+	settler   *settler
+	changed   chan struct{} // there is room, or nothing to do
+	woken     chan struct{} // new messages may be there
+	abort     chan struct{} // closed by Abort
+
+	calls       context.Context // of the handlers
+	cancelCalls context.CancelFunc
+
+	mu       sync.Mutex
+	working  bool
+	aborted  bool
+	claimErr error // of the last claim
+}
+
+// NewDispatcher returns a dispatcher of the messages in s for the destinations of
+// the handlers. It refuses a handler that is nil, a destination with two, and a
+// store over a single connection or a transaction: it works on several at once.
+func NewDispatcher(s *Store, handlers Handlers, options DispatcherOptions) (*Dispatcher, error) {
+	d := &Dispatcher{
+		store: s, options: options, observer: options.Observer, log: options.Logger, clock: hostClock{},
+		changed: make(chan struct{}, 1), woken: make(chan struct{}, 1), abort: make(chan struct{}),
+	}
+	if err := d.check(handlers); err != nil {
+		return nil, fmt.Errorf("outbox: NewDispatcher: %w", err)
+	}
+	if d.options.WorkerID == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "unknown"
+		}
+		d.options.WorkerID = fmt.Sprintf("%s-%d-%04x", host, os.Getpid(), rand.N(1<<16))
+	}
+	if d.options.Poll <= 0 {
+		d.options.Poll = time.Second
+	}
+	if d.options.StopLimit <= 0 {
+		d.options.StopLimit = 30 * time.Second
+	}
+	if d.log == nil {
+		d.log = slog.Default()
+	}
+	d.settler = &settler{d: d, wake: make(chan struct{}, 1)}
+	for _, r := range handlers.routes {
+		d.consumers = append(d.consumers, newConsumer(d, r))
+	}
+	return d, nil
+}
+
+func (d *Dispatcher) check(handlers Handlers) error {
+	if d.store == nil {
+		return errors.New("there is no store")
+	}
+	if p, ok := d.store.backend.(*postgres); ok && p.single() {
+		return errors.New("the store is over a single connection or a transaction: make it over a pool")
+	}
+	if len(handlers.routes) == 0 {
+		return errors.New("there are no handlers")
+	}
+	seen := make(map[Destination]bool)
+	for _, r := range handlers.routes {
+		switch {
+		case r.destination == "":
+			return errors.New("a route is nil")
+		case r.missing:
+			return fmt.Errorf("the handler of %s is nil", r.destination)
+		case seen[r.destination]:
+			return fmt.Errorf("%s has two handlers", r.destination)
+		}
+		seen[r.destination] = true
+	}
+	return nil
+}
+
+// StopError says that rows stayed held when a dispatcher stopped: how they ended
+// could not be written in time. Once their leases have run out they are sent
+// again, or wait as outcome_unknown, by what their destinations declare.
+type StopError struct {
+	GivenBack int        // rows that were claimed, not begun, and given back
+	Unsettled []OutboxID // rows that stayed held, sorted
+}
+
+func (e *StopError) Error() string {
+	return fmt.Sprintf("outbox: %d rows stayed held when the dispatcher stopped", len(e.Unsettled))
+}
+
+// Run delivers until ctx ends. Then it claims no more, gives back what it has not
+// begun, lets handlers that run go on for the StopLimit, ends the contexts of
+// those that still do, and writes the outcomes. It returns nil when no row stayed
+// held, and a [*StopError] otherwise.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	_, err := d.work(ctx, func(background context.Context) {
+		var all sync.WaitGroup
+		defer all.Wait()
+		background, cancel := context.WithCancel(background)
+		defer cancel()
+		all.Add(2)
+		go func() { defer all.Done(); d.sweep(background) }()
+		go func() { defer all.Done(); d.listen(background) }()
+		d.claim(ctx)
+	})
+	return err
+}
+
+// RunOnce does one round: it sweeps, asks about unknown outcomes that are due, and
+// claims and delivers what there is room for, then waits until all of it is
+// written. It returns how many rows it has claimed: call it again until that is 0
+// to deliver all that is due. When ctx ends it stops as Run does.
+func (d *Dispatcher) RunOnce(ctx context.Context) (int, error) {
+	var failure error
+	n, err := d.work(ctx, func(background context.Context) {
+		failure = d.once(background)
+		for !d.idle() {
+			select {
+			case <-d.changed:
+			case <-ctx.Done():
+				return
+			case <-d.abort:
+				return
+			}
+		}
+	})
+	if err == nil {
+		err = failure
+	}
+	return n, err
+}
+
+// Abort ends Run or RunOnce at once: contexts of handlers end, nothing is waited
+// for or given back. The dispatcher cannot be used any more.
+func (d *Dispatcher) Abort() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.aborted {
+		d.aborted = true
+		close(d.abort)
+	}
+}
+
+// Ready returns nil when Run is under way, its last claim has succeeded, and the
+// tables answer. It is for the readiness check of a host.
+func (d *Dispatcher) Ready(ctx context.Context) error {
+	d.mu.Lock()
+	working, err := d.working, d.claimErr
+	d.mu.Unlock()
+	if !working {
+		return errors.New("outbox: Ready: the dispatcher does not run")
+	}
+	if err == nil {
+		_, err = d.store.backend.states(ctx, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("outbox: Ready: %w", err)
+	}
+	return nil
+}
+
+// begin sets the dispatcher to work, which it can do once at a time.
+func (d *Dispatcher) begin() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.aborted {
+		return errors.New("outbox: the dispatcher was aborted")
+	}
+	if d.working {
+		return errors.New("outbox: the dispatcher runs already")
+	}
+	d.working, d.claimErr = true, nil
+	return nil
+}
+
+func (d *Dispatcher) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.working = false
+}
+
+// Once handlers have been told to stop they get stopGrace to return; to write what
+// is to be written then takes writeLimit at the most.
+const (
+	stopGrace  = time.Second
+	writeLimit = 10 * time.Second
+)
+
+// work does what body does, with what it needs around it, and stops in good order.
+func (d *Dispatcher) work(ctx context.Context, body func(background context.Context)) (claimed int, err error) {
+	if err := d.begin(); err != nil {
+		return 0, err
+	}
+	defer d.end()
+	// What goes on beyond ctx goes on until the end, or until Abort.
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	go func() {
+		select {
+		case <-d.abort:
+			stop()
+		case <-background.Done():
+		}
+	}()
+	d.calls, d.cancelCalls = context.WithCancel(background)
+	defer d.cancelCalls()
+	for _, c := range d.consumers {
+		c.open()
+	}
+	var all sync.WaitGroup
+	writing, stopWriting := context.WithCancel(background)
+	keeping, stopKeeping := context.WithCancel(background)
+	all.Add(2)
+	go func() { defer all.Done(); d.settler.run(writing) }()
+	go func() { defer all.Done(); d.keep(keeping) }()
+
+	body(background)
+	for _, c := range d.consumers {
+		c.close()
+	}
+	if !d.wait(background, d.options.StopLimit, d.idle) {
+		d.cancelCalls()
+		if !d.wait(background, stopGrace, d.idle) {
+			for _, c := range d.consumers {
+				c.abandonAll(errStopped)
+			}
+		}
+	}
+	d.wait(background, writeLimit, func() bool { return len(d.left()) == 0 })
+	stopWriting()
+	stopKeeping()
+	all.Wait()
+	d.settler.take(len(d.settler.waiting))
+
+	stopped := &StopError{Unsettled: d.left()}
+	for _, c := range d.consumers {
+		c.mu.Lock()
+		stopped.GivenBack += c.returned
+		claimed += c.taken
+		c.mu.Unlock()
+	}
+	if len(stopped.Unsettled) == 0 {
+		return claimed, nil
+	}
+	d.log.Error("outbox: rows stayed held when the dispatcher stopped", "rows", len(stopped.Unsettled))
+	return claimed, stopped
+}
+
+// wait waits until something is so that is told of by signal. It tells whether it
+// became so within the limit, and before ctx ended.
+func (d *Dispatcher) wait(ctx context.Context, limit time.Duration, so func() bool) bool {
+	passed, stop := d.clock.after(limit)
+	defer stop()
+	for !so() {
+		select {
+		case <-d.changed:
+		case <-passed:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+func (d *Dispatcher) idle() bool {
+	return !slices.ContainsFunc(d.consumers, func(c *consumer) bool { return !c.idle() })
+}
+
+// left are the rows that are held.
+func (d *Dispatcher) left() (ids []OutboxID) {
+	for _, c := range d.consumers {
+		ids = c.left(ids)
+	}
+	slices.SortFunc(ids, compareIDs)
+	return ids
+}
+
+func (d *Dispatcher) signal() { notify(d.changed) }
+
+// pause waits for a while, or until ctx ends.
+func (d *Dispatcher) pause(ctx context.Context, length time.Duration) {
+	passed, stop := d.clock.after(length)
+	defer stop()
+	select {
+	case <-passed:
+	case <-ctx.Done():
+	}
+}
+
+// failed tells of a statement of the dispatcher's own that failed.
+func (d *Dispatcher) failed(operation string, err error, attrs ...any) {
+	d.log.Error("outbox: a statement of the dispatcher failed and is tried again", append([]any{"operation", operation, "error", err}, attrs...)...)
+	d.observer.failed(operation, err)
+}
+
+func (d *Dispatcher) lost(t *task, operation string) {
+	d.log.Warn("outbox: the claim of a row was lost", append(t.attrs(), "operation", operation)...)
+	d.observer.lost(t)
+}
+
+// lookAgain is when rows are looked for once more after a notification: the next
+// enqueue may have sent none, and committed since.
+const lookAgain = 2 * notifyEvery
+
+// claim claims until ctx ends.
+func (d *Dispatcher) claim(ctx context.Context) {
+	// A claim that is given up may have been carried out all the same.
+	background := context.WithoutCancel(ctx)
+	pause := backoff{}
+	now := d.clock.now()
+	poll, again := now.Add(d.options.Poll), time.Time{}
+	for ctx.Err() == nil {
+		if err := d.round(background, now); err != nil {
+			d.failed("claim", err)
+			d.pause(ctx, pause.next())
+		} else {
+			pause = backoff{}
+		}
+		next := poll
+		if !again.IsZero() && again.Before(next) {
+			next = again
+		}
+		for _, c := range d.consumers {
+			next = c.sooner(next)
+		}
+		passed, stop := d.clock.after(next.Sub(d.clock.now()))
+		select {
+		case <-ctx.Done():
+		case <-d.abort:
+			stop()
+			return
+		case <-d.changed:
+		case <-passed:
+		case <-d.woken:
+			d.hunger(false)
+			if again.IsZero() {
+				again = d.clock.now().Add(lookAgain)
+			}
+		}
+		stop()
+		now = d.clock.now()
+		if !again.IsZero() && !again.After(now) {
+			again = time.Time{}
+			d.hunger(false)
+		}
+		if !poll.After(now) {
+			poll = now.Add(spread(d.options.Poll))
+			d.hunger(true)
+		}
+	}
+}
+
+// hunger has every consumer look for rows, and for questions.
+func (d *Dispatcher) hunger(questions bool) {
+	for _, c := range d.consumers {
+		c.mu.Lock()
+		c.hungry = true
+		c.askDue = c.askDue || questions
+		c.mu.Unlock()
+	}
+}
+
+// once is one round of everything.
+func (d *Dispatcher) once(ctx context.Context) error {
+	return errors.Join(d.release(ctx), d.expire(ctx), d.purge(ctx), d.round(ctx, d.clock.now()))
+}
+
+// round claims once for all destinations that have room.
+func (d *Dispatcher) round(ctx context.Context, now time.Time) error {
+	err := d.ask(ctx, now)
+	if err == nil {
+		err = d.claimDue(ctx, now)
+	}
+	d.mu.Lock()
+	d.claimErr = err
+	d.mu.Unlock()
+	return err
+}
+
+func (d *Dispatcher) claimDue(ctx context.Context, now time.Time) error {
+	request := ClaimRequest{WorkerID: d.options.WorkerID, Limits: make(map[Destination]int)}
+	marks := make(map[Destination]OutboxID)
+	var leftOut []string
+	for _, c := range d.consumers {
+		limit, mark, left := c.request(now)
+		if limit > 0 {
+			request.Limits[c.policy.destination], marks[c.policy.destination] = limit, mark
+			leftOut = append(leftOut, left...)
+		}
+	}
+	if len(request.Limits) == 0 {
+		return nil
+	}
+	call, err := request.call()
+	if err != nil {
+		return err
+	}
+	call.leftOut = leftOut
+	for _, name := range call.destinations {
+		call.marks = append(call.marks, marks[Destination(name)])
+	}
+	ctx, cancel := context.WithTimeout(ctx, statementTime)
+	defer cancel()
+	at := d.clock.now()
+	rows, err := d.store.backend.claimDue(ctx, call)
+	if err != nil {
+		return err
+	}
+	entries := byDestination(inOrder(rows))
+	for _, c := range d.consumers {
+		if limit := request.Limits[c.policy.destination]; limit > 0 {
+			c.claimedDue(entries[c.policy.destination], limit, at, len(rows) > 0)
+		}
+	}
+	return nil
+}
+
+// ask claims unknown outcomes whose question is due.
+func (d *Dispatcher) ask(ctx context.Context, now time.Time) error {
+	request := ClaimRequest{WorkerID: d.options.WorkerID, Limits: make(map[Destination]int)}
+	for _, c := range d.consumers {
+		if limit := c.questions(now); limit > 0 {
+			request.Limits[c.policy.destination] = limit
+		}
+	}
+	if len(request.Limits) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, statementTime)
+	defer cancel()
+	at := d.clock.now()
+	rows, err := d.store.ClaimUnknown(ctx, request)
+	if err != nil {
+		return err
+	}
+	entries := byDestination(rows)
+	for _, c := range d.consumers {
+		if limit := request.Limits[c.policy.destination]; limit > 0 {
+			c.claimedUnknown(entries[c.policy.destination], limit, at)
+		}
+	}
+	return nil
+}
+
+func byDestination(entries []Entry) map[Destination][]Entry {
+	parts := make(map[Destination][]Entry)
+	for _, e := range entries {
+		parts[e.Destination] = append(parts[e.Destination], e)
+	}
+	return parts
+}

@@ -1,0 +1,143 @@
+package outbox
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// notifyEvery is how often a process tells of new messages at the most. Commits
+// that notify wait for one another, so each enqueue must not.
+const notifyEvery = 10 * time.Millisecond
+
+// notifier limits the notifications of a process.
+type notifier struct {
+	mu   sync.Mutex
+	last time.Time
+}
+
+// due tells whether new messages are to be told of now. The answer true is given
+// once in notifyEvery.
+func (n *notifier) due(now time.Time) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if now.Sub(n.last) < notifyEvery {
+		return false
+	}
+	n.last = now
+	return true
+}
+
+// notifies tells whether rows that are enqueued now are to be told of.
+func (p *postgres) notifies(rows []newRow) bool {
+	for _, row := range rows {
+		if row.due.IsZero() {
+			return p.notifier.due(time.Now())
+		}
+	}
+	return false
+}
+
+// single tells whether there is one connection alone to work on.
+func (p *postgres) single() bool {
+	switch p.db.(type) {
+	case pgx.Tx, *pgx.Conn, *pgxpool.Conn:
+		return true
+	}
+	return false
+}
+
+// wakeable is a backend that tells of new messages.
+type wakeable interface {
+	// listen calls wake after messages may have been enqueued, until ctx ends or
+	// what it listens on is lost. It returns nil where nothing can be listened on.
+	listen(ctx context.Context, connect func(context.Context) (*pgx.Conn, error), wake func()) error
+}
+
+// How often a connection that nothing comes from is tried.
+const probeEvery = 15 * time.Second
+
+// listen listens on a connection of its own: that of connect, or one of the pool's.
+func (p *postgres) listen(ctx context.Context, connect func(context.Context) (*pgx.Conn, error), wake func()) error {
+	if connect == nil {
+		pool, ok := p.db.(*pgxpool.Pool)
+		if !ok {
+			return nil
+		}
+		connect = func(ctx context.Context) (*pgx.Conn, error) {
+			conn, err := pool.Acquire(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return conn.Hijack(), nil
+		}
+	}
+	within, cancel := context.WithTimeout(ctx, statementTime)
+	defer cancel()
+	conn, err := connect(within)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		conn.Close(ctx)
+	}()
+	if _, err := conn.Exec(within, sqlListen); err != nil {
+		return err
+	}
+	for {
+		// What was enqueued before, or while nothing came, has told nobody.
+		wake()
+		if err := waitForNotification(ctx, conn); err != nil {
+			return err
+		}
+	}
+}
+
+// waitForNotification waits for one. While none comes the connection is tried: one
+// that is half open would wait for ever.
+func waitForNotification(ctx context.Context, conn *pgx.Conn) error {
+	for {
+		within, cancel := context.WithTimeout(ctx, probeEvery)
+		_, err := conn.WaitForNotification(within)
+		timeout := within.Err() != nil && ctx.Err() == nil
+		cancel()
+		if err == nil || !timeout {
+			return err
+		}
+		within, cancel = context.WithTimeout(ctx, statementTime)
+		err = conn.Ping(within)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// listen is woken by new messages until ctx ends. What it listens on is made anew
+// when it is lost.
+func (d *Dispatcher) listen(ctx context.Context) {
+	source, ok := d.store.backend.(wakeable)
+	if !ok || d.options.NoListen {
+		return
+	}
+	pause := backoff{}
+	for {
+		err := source.listen(ctx, d.options.Listen, func() {
+			pause = backoff{}
+			notify(d.woken)
+		})
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		d.failed("listen", err)
+		d.pause(ctx, pause.next())
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+const (
+	// settleBatch is the number of settlements that one statement writes.
+	settleBatch = 500
+	// statementTime bounds each statement of a dispatcher's own, so that a
+	// connection that is dead without knowing it holds nothing up.
+	statementTime = 10 * time.Second
+	// The pause after a statement that failed, which doubles from the first up to
+	// the longest.
+	firstPause   = 50 * time.Millisecond
+	longestPause = 5 * time.Second
+)
+
+// settler writes the settlements of a dispatcher in batches. What comes while one
+// is written goes with the next, so that none waits for others to come.
+type settler struct {
+	d    *Dispatcher
+	wake chan struct{}
+
+	mu      sync.Mutex
+	waiting []settling
+}
+
+// settling is a settlement that waits to be written.
+type settling struct {
+	t *task
+	s Settlement
+}
+
+func (s *settler) add(t *task, settlement Settlement) {
+	s.mu.Lock()
+	s.waiting = append(s.waiting, settling{t, settlement})
+	s.mu.Unlock()
+	notify(s.wake)
+}
+
+// take returns what waits, at most n of it.
+func (s *settler) take(n int) []settling {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n = min(n, len(s.waiting))
+	batch := s.waiting[:n:n]
+	if s.waiting = s.waiting[n:]; len(s.waiting) == 0 {
+		s.waiting = nil
+	}
+	return batch
+}
+
+// run writes what comes until ctx ends. It goes on with a batch that could not be
+// written until it is: a lost answer does not tell whether it was.
+func (s *settler) run(ctx context.Context) {
+	var batch []settling
+	pause := backoff{}
+	size := settleBatch
+	for ctx.Err() == nil {
+		if len(batch) == 0 {
+			if batch = s.take(settleBatch); len(batch) == 0 {
+				select {
+				case <-s.wake:
+				case <-ctx.Done():
+				}
+				continue
+			}
+		}
+		n := min(size, len(batch))
+		if err := s.write(ctx, batch[:n], pause.failures > 0); err != nil {
+			if ctx.Err() != nil {
+				break
+			}
+			s.d.failed("settle", err, "rows", len(batch))
+			var refused *pgconn.PgError
+			if errors.As(err, &refused) {
+				// In case one of them is to blame, the others go by themselves.
+				batch = append(slices.Clone(batch[n:]), batch[:n]...)
+				size = max(1, n/2)
+			}
+			s.d.pause(ctx, pause.next())
+			continue
+		}
+		batch = batch[n:]
+		size, pause = settleBatch, backoff{}
+	}
+	s.mu.Lock()
+	s.waiting = append(batch, s.waiting...)
+	s.mu.Unlock()
+}
+
+// write writes a batch. Where it may have been written before, a row that was
+// removed as it completed is no surprise.
+func (s *settler) write(ctx context.Context, batch []settling, again bool) error {
+	settlements := make([]Settlement, len(batch))
+	for i, one := range batch {
+		settlements[i] = one.s
+	}
+	ctx, cancel := context.WithTimeout(ctx, statementTime)
+	defer cancel()
+	answers, err := s.d.store.settle(ctx, settlements)
+	if err != nil {
+		return err
+	}
+	for i, one := range batch {
+		if again && one.s.op == opCompleted && errors.Is(answers[i], ErrNotFound) {
+			answers[i] = nil
+		}
+		one.t.c.settled(one.t, one.s, answers[i])
+	}
+	return nil
+}
+
+// backoff is a pause that doubles with each failure.
+type backoff struct{ failures int }
+
+func (b *backoff) next() time.Duration {
+	d := min(firstPause<<min(b.failures, 10), longestPause)
+	b.failures++
+	return spread(d)
+}
+
+// notify wakes who waits on a channel of one place, now or when it comes to wait.
+func notify(wake chan struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
+	}
+}
