@@ -20,7 +20,7 @@ const (
 	CodeClash schema.Code = "OBX2002"
 	// CodeReserved: a name that gives a Go name of the package's own.
 	CodeReserved schema.Code = "OBX2003"
-	// CodeMethod: a field that gives the name of a method.
+	// CodeMethod: a field or a payload that gives the name of a method.
 	CodeMethod schema.Code = "OBX2004"
 	// CodeInitialism: an initialism to remove that is not in the table.
 	CodeInitialism schema.Code = "OBX2005"
@@ -65,8 +65,12 @@ func newScope(report func(schema.Diagnostic), reserved func(string) (schema.Code
 	}
 }
 
-// packageReserved are the names that the package keeps for itself.
+// packageReserved are the names that the package keeps for itself, and the
+// methods that its interfaces cannot have.
 func packageReserved(name string) (schema.Code, string, bool) {
+	if _, method, ok := strings.Cut(name, "."); ok {
+		return CodeMethod, "which go vet knows as a method of the standard library", slices.Contains(vettedMethods, method)
+	}
 	_, fixed := slices.BinarySearch(packageNames(), name)
 	return CodeReserved, "which the package keeps for itself", fixed || reservedPattern(name)
 }
