@@ -68,12 +68,16 @@ func newScope(report func(schema.Diagnostic), reserved func(string) (schema.Code
 // packageReserved are the names that the package keeps for itself, and the
 // methods that its interfaces cannot have.
 func packageReserved(name string) (schema.Code, string, bool) {
-	if _, method, ok := strings.Cut(name, "."); ok {
-		return CodeMethod, "which go vet knows as a method of the standard library", slices.Contains(vettedMethods, method)
+	if isMethod(name) {
+		_, method, _ := strings.Cut(name, ".")
+		return CodeMethod, "which go vet wants in the form of the standard library", slices.Contains(vettedMethods, method)
 	}
 	_, fixed := slices.BinarySearch(packageNames(), name)
 	return CodeReserved, "which the package keeps for itself", fixed || reservedPattern(name)
 }
+
+// isMethod tells whether a name of the package is <interface>.<method>.
+func isMethod(name string) bool { return strings.Contains(name, ".") }
 
 // structReserved are the names of a struct's methods.
 func structReserved(name string) (schema.Code, string, bool) {
@@ -116,6 +120,9 @@ func (s *scope) give(c *claim) {
 	names := c.names(c.goName)
 	for _, name := range names {
 		gives := "gives the Go name " + name + ", "
+		if isMethod(name) {
+			gives = "gives the method " + name + ", "
+		}
 		if code, reason, ok := s.reserved(name); ok {
 			s.fail(c, code, gives+reason, nil)
 			return
