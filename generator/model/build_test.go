@@ -120,6 +120,28 @@ outbox.yaml:7:3: error OBX2002: payload "orderPlaced" gives the Go name OrderPla
     outbox.yaml:4:12: payload "mailer_handler" is here`,
 		},
 		{
+			"a payload called as the question about another of the same destination",
+			"payloads:\n  refund: {fields: {}}\n  reconcile_refund: {fields: {}}\n" +
+				"destinations:\n  bank: {accepts: [reconcile_refund, refund], idempotent: false}\n",
+			`outbox.yaml:6:3: error OBX2002: payload "reconcile_refund" gives the method BankHandler.ReconcileRefund, which payload "refund" gives too
+    hint: set go_name, such as go_name: ReconcileRefundMessage
+    outbox.yaml:5:3: payload "refund" is here`,
+		},
+		{
+			"a payload called as the question about another, by its go_name, in two destinations",
+			"payloads:\n  refund: {fields: {}, go_name: ReconcilePayout}\n  payout: {fields: {}}\n" +
+				"destinations:\n  a: {accepts: [refund, payout], idempotent: false}\n  b: {accepts: [refund, payout], idempotent: false}\n",
+			`outbox.yaml:6:3: error OBX2002: payload "payout" gives the method AHandler.ReconcilePayout, which payload "refund" gives too
+    hint: set go_name, such as go_name: PayoutMessage
+    outbox.yaml:5:33: payload "refund" is here`,
+		},
+		{
+			"a payload called as a method that go vet knows",
+			"payloads: {read_byte: {fields: {}}}" + sends("read_byte"),
+			`outbox.yaml:4:12: error OBX2004: payload "read_byte" gives the method MailerHandler.ReadByte, which go vet wants in the form of the standard library
+    hint: set go_name, such as go_name: ReadByteMessage`,
+		},
+		{
 			"a destination whose constant is the package's own",
 			"payloads: {a: {fields: {}}}\ndestinations:\n  stats: {accepts: [a], idempotent: true}\n",
 			`outbox.yaml:6:3: error OBX2003: destination "stats" gives the Go name DestinationStats, which the package keeps for itself
@@ -331,6 +353,17 @@ destinations:
 	}
 }
 
+func TestQuestionsThatNobodyAsksTakeNoName(t *testing.T) {
+	build(t, `
+payloads: {refund: {fields: {}}, reconcile_refund: {fields: {}}}
+destinations:
+  idempotent: {accepts: [refund, reconcile_refund], idempotent: true}
+  nobody_asked: {accepts: [refund, reconcile_refund], idempotent: false, reconcile: none}
+  apart: {accepts: [refund], idempotent: false}
+  from_each_other: {accepts: [reconcile_refund], idempotent: false}
+`)
+}
+
 func TestArgumentsOfColumns(t *testing.T) {
 	tests := []struct {
 		behaviour string
@@ -354,6 +387,23 @@ func TestArgumentsOfColumns(t *testing.T) {
 				t.Errorf("arguments: %v, want %v", got, test.want)
 			}
 		})
+	}
+}
+
+func TestArgumentsOfAllHandlers(t *testing.T) {
+	m := build(t, `
+payloads: {a: {fields: {}}}
+destinations:
+  mailer: {accepts: [a], idempotent: true}
+  sms_gate: {accepts: [a], idempotent: true}
+  type: {accepts: [a], idempotent: true}
+  type_route: {accepts: [a], idempotent: true}
+  len: {accepts: [a], idempotent: true}
+`)
+	got := collect(m.Destinations, func(d *model.Destination) string { return d.GoArg })
+	want := []string{"lenRoute", "mailer", "smsGate", "typeRoute", "typeRouteRoute"}
+	if !slices.Equal(got, want) {
+		t.Errorf("arguments: %v, want %v", got, want)
 	}
 }
 
