@@ -350,14 +350,12 @@ func (c *consumer) finish(t *task, v ruling) *task {
 			next = t.next
 		}
 		c.answer(t, v.settlement)
-		if v.settlement.delay > 0 {
-			c.look(now.Add(v.settlement.delay))
-		}
 		if next == nil {
 			c.giveBack(t.next)
 		}
 	case taskAbandoned:
 		c.abandoned--
+		t.limiter.abandoned--
 		c.d.log.Warn("outbox: a handler has returned after its row was judged without it: its answer is left", t.attrs()...)
 	case taskLost:
 		c.d.log.Warn("outbox: a handler has returned after the claim of its row was lost: its answer is left", t.attrs()...)
@@ -438,6 +436,7 @@ func (c *consumer) open() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed, c.hungry, c.askDue = false, true, true
+	c.mark = OutboxID{}
 	c.held = make(map[*task]struct{})
 	c.unsettled, c.taken, c.returned = 0, 0, 0
 }
@@ -456,6 +455,9 @@ func (c *consumer) settled(t *task, s Settlement, err error) {
 	c.unsettled--
 	if c.closed && s.op == opGiveBack && err == nil {
 		c.returned++
+	}
+	if s.delay > 0 {
+		c.look(c.d.clock.now().Add(s.delay))
 	}
 	wanted := c.rows == 0 || (c.hungry || c.askDue) && c.wants(c.room(c.d.clock.now()))
 	c.mu.Unlock()
@@ -485,7 +487,7 @@ func (c *consumer) watch(now time.Time) (renew []*task) {
 	defer c.mu.Unlock()
 	for t := range c.held {
 		switch {
-		case t.state == taskRunning && now.Sub(t.started) >= c.policy.timeout+min(graceTime, c.policy.timeout):
+		case t.state == taskRunning && now.Sub(t.started) >= c.policy.timeout+graceTime:
 			c.abandon(t, errTimeout)
 		case t.state == taskRunning && now.Sub(t.renewed) >= c.policy.lease:
 			c.lose(t)
@@ -504,6 +506,7 @@ func (c *consumer) abandon(t *task, why error) {
 	c.answer(t, c.judge(t, Outcome{err: why}, Answer{err: why}).settlement)
 	t.state = taskAbandoned
 	c.abandoned++
+	t.limiter.abandoned++
 	t.cancel()
 	c.giveBack(t.next)
 	c.d.log.Error("outbox: a handler has not returned: its row is judged without it", t.attrs()...)

@@ -64,6 +64,7 @@ type Dispatcher struct {
 
 	calls       context.Context // of the handlers
 	cancelCalls context.CancelFunc
+	doubtful    []int64 // tokens of claims that seemed to fail
 
 	mu       sync.Mutex
 	working  bool
@@ -147,15 +148,13 @@ func (e *StopError) Error() string {
 // those that still do, and writes the outcomes. It returns nil when no row stayed
 // held, and a [*StopError] otherwise.
 func (d *Dispatcher) Run(ctx context.Context) error {
-	_, err := d.work(ctx, func(background context.Context) {
+	_, err := d.work(ctx, func(ctx, background context.Context) {
 		var all sync.WaitGroup
-		defer all.Wait()
-		background, cancel := context.WithCancel(background)
-		defer cancel()
 		all.Add(2)
-		go func() { defer all.Done(); d.sweep(background) }()
-		go func() { defer all.Done(); d.listen(background) }()
-		d.claim(ctx)
+		go func() { defer all.Done(); d.sweep(ctx) }()
+		go func() { defer all.Done(); d.listen(ctx) }()
+		d.claim(ctx, background)
+		all.Wait()
 	})
 	return err
 }
@@ -166,15 +165,12 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 // to deliver all that is due. When ctx ends it stops as Run does.
 func (d *Dispatcher) RunOnce(ctx context.Context) (int, error) {
 	var failure error
-	n, err := d.work(ctx, func(background context.Context) {
-		failure = d.once(background)
-		for !d.idle() {
+	n, err := d.work(ctx, func(ctx, background context.Context) {
+		failure = d.once(ctx, background)
+		for !d.idle() && ctx.Err() == nil {
 			select {
 			case <-d.changed:
 			case <-ctx.Done():
-				return
-			case <-d.abort:
-				return
 			}
 		}
 	})
@@ -240,19 +236,23 @@ const (
 	writeLimit = 10 * time.Second
 )
 
-// work does what body does, with what it needs around it, and stops in good order.
-func (d *Dispatcher) work(ctx context.Context, body func(background context.Context)) (claimed int, err error) {
+// work does what body does, with what that needs around it, and stops in good
+// order. The context of the body ends with ctx; background, for what is not to be
+// left half done, ends after it. Abort ends both.
+func (d *Dispatcher) work(ctx context.Context, body func(ctx, background context.Context)) (claimed int, err error) {
 	if err := d.begin(); err != nil {
 		return 0, err
 	}
 	defer d.end()
-	// What goes on beyond ctx goes on until the end, or until Abort.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	go func() {
 		select {
 		case <-d.abort:
 			stop()
+			cancel()
 		case <-background.Done():
 		}
 	}()
@@ -268,7 +268,7 @@ func (d *Dispatcher) work(ctx context.Context, body func(background context.Cont
 	go func() { defer all.Done(); d.settler.run(writing) }()
 	go func() { defer all.Done(); d.keep(keeping) }()
 
-	body(background)
+	body(ctx, background)
 	for _, c := range d.consumers {
 		c.close()
 	}
@@ -284,7 +284,7 @@ func (d *Dispatcher) work(ctx context.Context, body func(background context.Cont
 	stopWriting()
 	stopKeeping()
 	all.Wait()
-	d.settler.take(len(d.settler.waiting))
+	d.settler.clear()
 
 	stopped := &StopError{Unsettled: d.left()}
 	for _, c := range d.consumers {
@@ -357,10 +357,9 @@ func (d *Dispatcher) lost(t *task, operation string) {
 // enqueue may have sent none, and committed since.
 const lookAgain = 2 * notifyEvery
 
-// claim claims until ctx ends.
-func (d *Dispatcher) claim(ctx context.Context) {
-	// A claim that is given up may have been carried out all the same.
-	background := context.WithoutCancel(ctx)
+// claim claims until ctx ends. The statements go on in the background: one that is
+// given up may have been carried out all the same.
+func (d *Dispatcher) claim(ctx, background context.Context) {
 	pause := backoff{}
 	now := d.clock.now()
 	poll, again := now.Add(d.options.Poll), time.Time{}
@@ -381,9 +380,6 @@ func (d *Dispatcher) claim(ctx context.Context) {
 		passed, stop := d.clock.after(next.Sub(d.clock.now()))
 		select {
 		case <-ctx.Done():
-		case <-d.abort:
-			stop()
-			return
 		case <-d.changed:
 		case <-passed:
 		case <-d.woken:
@@ -416,13 +412,16 @@ func (d *Dispatcher) hunger(questions bool) {
 }
 
 // once is one round of everything.
-func (d *Dispatcher) once(ctx context.Context) error {
-	return errors.Join(d.release(ctx), d.expire(ctx), d.purge(ctx), d.round(ctx, d.clock.now()))
+func (d *Dispatcher) once(ctx, background context.Context) error {
+	return errors.Join(d.release(ctx), d.expire(ctx), d.purge(ctx), d.round(background, d.clock.now()))
 }
 
 // round claims once for all destinations that have room.
 func (d *Dispatcher) round(ctx context.Context, now time.Time) error {
-	err := d.ask(ctx, now)
+	err := d.recall(ctx)
+	if err == nil {
+		err = d.ask(ctx, now)
+	}
 	if err == nil {
 		err = d.claimDue(ctx, now)
 	}
@@ -459,6 +458,7 @@ func (d *Dispatcher) claimDue(ctx context.Context, now time.Time) error {
 	at := d.clock.now()
 	rows, err := d.store.backend.claimDue(ctx, call)
 	if err != nil {
+		d.doubtful = append(d.doubtful, call.token)
 		return err
 	}
 	entries := byDestination(inOrder(rows))
@@ -467,6 +467,29 @@ func (d *Dispatcher) claimDue(ctx context.Context, now time.Time) error {
 			c.claimedDue(entries[c.policy.destination], limit, at, len(rows) > 0)
 		}
 	}
+	return nil
+}
+
+// recaller is a backend whose claims may be carried out without an answer.
+type recaller interface {
+	// recall gives back what was claimed under a token, and returns the rows.
+	recall(ctx context.Context, token int64) ([]OutboxID, error)
+}
+
+// recall gives back what was claimed by statements that seemed to fail: nobody
+// else knows that nothing of it was sent.
+func (d *Dispatcher) recall(ctx context.Context) error {
+	source, ok := d.store.backend.(recaller)
+	for ok && len(d.doubtful) > 0 {
+		ctx, cancel := context.WithTimeout(ctx, statementTime)
+		_, err := source.recall(ctx, d.doubtful[0])
+		cancel()
+		if err != nil {
+			return err
+		}
+		d.doubtful = d.doubtful[1:]
+	}
+	d.doubtful = nil
 	return nil
 }
 

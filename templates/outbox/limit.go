@@ -24,10 +24,11 @@ func spread(d time.Duration) time.Duration {
 
 // limiter bounds the calls to a destination, or those for one limit key of it.
 type limiter struct {
-	active  int // calls that run
-	bucket  bucket
-	circuit circuit
-	left    bool // its rows were left out of the last claim
+	active    int // calls that run
+	abandoned int // of these, the ones that nobody waits for any more
+	bucket    bucket
+	circuit   circuit
+	left      bool // its rows were left out of the last claim
 }
 
 // bucket is a token bucket: it fills by the rate and holds what comes in a tenth of
@@ -113,24 +114,25 @@ func (c *circuit) succeed() bool {
 	return closed
 }
 
-// room is how many more calls the limiter lets begin, where n may run at the same
-// time.
-func (l *limiter) room(n int, now time.Time) int {
-	if l.circuit.broken() {
-		n = 1
-		if l.circuit.open(now) {
-			n = 0
-		}
+// free is how many more calls may run, where n may at the same time.
+func (l *limiter) free(n int, now time.Time) int {
+	switch {
+	case l.circuit.open(now):
+		return 0
+	case l.circuit.broken():
+		n = min(n, 1+l.abandoned)
 	}
-	return min(n-l.active, l.bucket.available(now))
+	return n - l.active
 }
 
-// admits tells whether a row that was claimed may begin. Its token is taken.
+// room is how many more rows may be claimed, where n calls may run at the same time.
+func (l *limiter) room(n int, now time.Time) int {
+	return min(l.free(n, now), l.bucket.available(now))
+}
+
+// admits tells whether a row that was claimed, and has its token, may begin.
 func (l *limiter) admits(n int, now time.Time) bool {
-	if l.circuit.broken() {
-		n = 1
-	}
-	return !l.circuit.open(now) && l.active < n && l.bucket.solvent(now)
+	return l.free(n, now) > 0 && l.bucket.solvent(now)
 }
 
 // opens is when a limiter without room may have some, if that is a matter of time.

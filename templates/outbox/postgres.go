@@ -491,6 +491,10 @@ func (p *postgres) claimUnknown(ctx context.Context, c claimCall) ([]Entry, erro
 	return entries, err
 }
 
+func (p *postgres) recall(ctx context.Context, token int64) ([]OutboxID, error) {
+	return one(ctx, p, scanID, sqlRecall, token)
+}
+
 // stored is a row as the statements return it.
 type stored struct {
 	id        uuid.UUID

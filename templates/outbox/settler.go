@@ -34,13 +34,14 @@ type settler struct {
 
 // settling is a settlement that waits to be written.
 type settling struct {
-	t *task
-	s Settlement
+	t     *task
+	s     Settlement
+	again bool // it may have been written before
 }
 
 func (s *settler) add(t *task, settlement Settlement) {
 	s.mu.Lock()
-	s.waiting = append(s.waiting, settling{t, settlement})
+	s.waiting = append(s.waiting, settling{t: t, s: settlement})
 	s.mu.Unlock()
 	notify(s.wake)
 }
@@ -74,11 +75,14 @@ func (s *settler) run(ctx context.Context) {
 			}
 		}
 		n := min(size, len(batch))
-		if err := s.write(ctx, batch[:n], pause.failures > 0); err != nil {
+		if err := s.write(ctx, batch[:n]); err != nil {
 			if ctx.Err() != nil {
 				break
 			}
 			s.d.failed("settle", err, "rows", len(batch))
+			for i := range batch[:n] {
+				batch[i].again = true
+			}
 			var refused *pgconn.PgError
 			if errors.As(err, &refused) {
 				// In case one of them is to blame, the others go by themselves.
@@ -91,14 +95,17 @@ func (s *settler) run(ctx context.Context) {
 		batch = batch[n:]
 		size, pause = settleBatch, backoff{}
 	}
-	s.mu.Lock()
-	s.waiting = append(batch, s.waiting...)
-	s.mu.Unlock()
 }
 
-// write writes a batch. Where it may have been written before, a row that was
-// removed as it completed is no surprise.
-func (s *settler) write(ctx context.Context, batch []settling, again bool) error {
+// clear forgets what was not written.
+func (s *settler) clear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = nil
+}
+
+// write writes a batch.
+func (s *settler) write(ctx context.Context, batch []settling) error {
 	settlements := make([]Settlement, len(batch))
 	for i, one := range batch {
 		settlements[i] = one.s
@@ -110,12 +117,27 @@ func (s *settler) write(ctx context.Context, batch []settling, again bool) error
 		return err
 	}
 	for i, one := range batch {
-		if again && one.s.op == opCompleted && errors.Is(answers[i], ErrNotFound) {
+		if one.writtenBefore(answers[i]) {
 			answers[i] = nil
 		}
 		one.t.c.settled(one.t, one.s, answers[i])
 	}
 	return nil
+}
+
+// writtenBefore tells whether a refusal may come from the settlement having been
+// written before, without an answer: the row was removed as it completed, or is not
+// any more in the state that the operation asks for.
+func (s *settling) writtenBefore(refusal error) bool {
+	switch {
+	case !s.again:
+		return false
+	case errors.Is(refusal, ErrNotFound):
+		return s.s.op == opCompleted
+	case errors.Is(refusal, ErrConflict):
+		return s.s.op == opPostpone || s.s.op == opNeverArrived
+	}
+	return false
 }
 
 // backoff is a pause that doubles with each failure.
