@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -28,6 +27,7 @@ type remote struct {
 	settled  map[OutboxID][]Settlement // given back ones apart
 	returned []OutboxID
 	lost     []OutboxID
+	late     []string      // ids of rows whose handler has returned too late
 	changed  chan struct{} // closed, and made anew, with each change
 }
 
@@ -131,9 +131,7 @@ func (r *remote) handlers() Handlers {
 // dispatcher is one that delivers to the remote, which hears of what it settles.
 func (r *remote) dispatcher(t testing.TB, s *Store, handlers Handlers, options DispatcherOptions) *Dispatcher {
 	t.Helper()
-	if options.Logger == nil {
-		options.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
-	}
+	options.Logger = slog.New(&lateHandler{slog.DiscardHandler, r})
 	options.Observer.Settled = func(about DeliveryInfo, s Settlement) {
 		r.note(func() {
 			if s.op == opGiveBack {
@@ -151,6 +149,24 @@ func (r *remote) dispatcher(t testing.TB, s *Store, handlers Handlers, options D
 		t.Fatal(err)
 	}
 	return d
+}
+
+// lateHandler tells a remote of the answers that a dispatcher has left.
+type lateHandler struct {
+	slog.Handler
+	r *remote
+}
+
+func (h *lateHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h *lateHandler) Handle(_ context.Context, record slog.Record) error {
+	if strings.Contains(record.Message, "its answer is left") {
+		record.Attrs(func(a slog.Attr) bool {
+			h.r.note(func() { h.r.late = append(h.r.late, a.Value.String()) })
+			return false
+		})
+	}
+	return nil
 }
 
 // run runs a dispatcher until the test ends or stop is called, which returns what

@@ -1,0 +1,366 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// ageClaims makes every claim older than any lease.
+func ageClaims(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	execSQL(t, pool, "UPDATE outbox_queue SET claim_taken_at = claim_taken_at - interval '1 day' WHERE claim_taken_at IS NOT NULL")
+}
+
+// TestAStalledWorkerWakes has the claim of a worker run out while its handler
+// runs, and another worker deliver the row. Nothing that the first one says then
+// changes it, though it has the name of the other.
+func TestAStalledWorkerWakes(t *testing.T) {
+	for name, outcome := range map[string]Outcome{
+		"completed":   Completed().WithRef("late"),
+		"failed":      Failed(errors.New("late")),
+		"retry":       Retry(errors.New("late")),
+		"unreachable": Unreachable(errors.New("late")),
+		"unknown":     Unknown(errors.New("late")).WithRef("late"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := testPool(t)
+			s := New(pool, Options{})
+			id := enqueueAll(t, pool, testMessage(DestinationMailer))[0]
+			first, stalled := newRemote(), make(chan struct{})
+			first.deliver = func(context.Context, Delivery) Outcome { <-stalled; return outcome }
+			d := first.dispatcher(t, s, first.handlers(), DispatcherOptions{WorkerID: "w"})
+			result := make(chan error, 1)
+			go func() {
+				_, err := d.RunOnce(context.WithoutCancel(t.Context())) // sweeps no more once it delivers
+				result <- err
+			}()
+			first.waitCalls(t, 1)
+			ageClaims(t, pool)
+			second := newRemote()
+			second.deliver = func(context.Context, Delivery) Outcome { return Completed().WithRef("in time") }
+			if n, err := second.dispatcher(t, s, second.handlers(), DispatcherOptions{WorkerID: "w"}).RunOnce(t.Context()); n != 1 || err != nil {
+				t.Fatalf("the second worker: %d, %v", n, err)
+			}
+			before := wantRow(t, s, id, StatusCompleted)
+			close(stalled)
+			must(t, <-result)
+			if !slices.Equal(first.lost, []OutboxID{id}) {
+				t.Errorf("the claims that were lost are %v", first.lost)
+			}
+			if after := getRecord(t, s, id); after.RemoteRef != "in time" || !after.CompletedAt.Equal(before.CompletedAt) || after.Claim != before.Claim || after.Attempt != 2 {
+				t.Errorf("the row is %v with the reference %q, completed at %s", after, after.RemoteRef, after.CompletedAt)
+			}
+		})
+	}
+}
+
+// TestClaimsAreKeptAlive has a handler run for longer than the lease, while rows
+// wait behind it.
+func TestClaimsAreKeptAlive(t *testing.T) {
+	pool := testPool(t)
+	s := New(pool, Options{})
+	r, g := newRemote(), newBarrier(t)
+	r.deliver = g.deliver
+	clock := newFakeClock()
+	d := r.dispatcher(t, s, SomeHandlers(HandleMailer(r)), DispatcherOptions{})
+	d.clock = clock
+	withPolicy(d, func(p *policy) { p.timeout = time.Hour })
+	id := enqueueAll(t, pool, testMessage(DestinationMailer))[0]
+	stop := run(t, d)
+	r.waitCalls(t, 1)
+	for range 5 {
+		execSQL(t, pool, "UPDATE outbox_queue SET claim_taken_at = claim_taken_at - interval '80 seconds'")
+		clock.waitFor(t, keepStep)
+		clock.advance(mailerPolicy.lease / 2)
+		for queryOne[bool](t, pool, "SELECT claim_taken_at < clock_timestamp() - interval '70 seconds' FROM outbox_queue") {
+		}
+		released, err := s.ReleaseExpiredClaims(t.Context(), time.Time{})
+		must(t, err)
+		wantIDs(t, released)
+	}
+	g.letGo()
+	r.waitSettled(t, id)
+	must(t, stop())
+	if record := wantRow(t, s, id, StatusCompleted); record.Attempt != 1 {
+		t.Errorf("it took %d attempts", record.Attempt)
+	}
+}
+
+// TestALostClaimEndsTheCall takes a claim away from a handler that heeds its
+// context, and from rows that wait.
+func TestALostClaimEndsTheCall(t *testing.T) {
+	pool := testPool(t)
+	s := New(pool, Options{})
+	r := newRemote()
+	r.deliver = func(ctx context.Context, _ Delivery) Outcome { <-ctx.Done(); return Completed() }
+	clock := newFakeClock()
+	d := r.dispatcher(t, s, SomeHandlers(HandleMailer(r)), DispatcherOptions{})
+	d.clock = clock
+	withPolicy(d, func(p *policy) { p.timeout, p.concurrency = time.Hour, 1 })
+	swift(d)
+	ids := enqueueAll(t, pool, testMessage(DestinationMailer), testMessage(DestinationMailer))
+	stop := run(t, d)
+	r.waitCalls(t, 1)
+	wantRowsHeld(t, pool, 2)
+	for _, id := range ids {
+		must(t, s.Reschedule(t.Context(), getRecord(t, s, id).Claim, someDay))
+	}
+	clock.waitFor(t, keepStep)
+	clock.advance(mailerPolicy.lease / 3)
+	r.wait(t, func() bool { return len(r.lost) == 2 && len(r.late) == 1 })
+	must(t, stop())
+	for _, id := range ids {
+		wantRow(t, s, id, StatusPending)
+	}
+	if len(r.calls) != 1 {
+		t.Errorf("%d rows were sent, want 1", len(r.calls))
+	}
+}
+
+// TestAHandlerThatNeverReturns is judged without, and goes on counting.
+func TestAHandlerThatNeverReturns(t *testing.T) {
+	for destination, want := range map[Destination]Status{DestinationMailer: StatusPending, DestinationPayments: StatusOutcomeUnknown} {
+		t.Run(string(destination), func(t *testing.T) {
+			pool := testPool(t)
+			s := New(pool, Options{})
+			r, g := newRemote(), newBarrier(t)
+			r.deliver = g.deliver
+			clock := newFakeClock()
+			d := r.dispatcher(t, s, r.handlers(), DispatcherOptions{})
+			d.clock = clock
+			withPolicy(d, func(p *policy) { p.timeout, p.concurrency, p.retryInitial = time.Second, 1, time.Hour })
+			ids := enqueueAll(t, pool, testMessage(destination), testMessage(destination))
+			stop := run(t, d)
+			r.waitCalls(t, 1)
+			first := r.calls[0].ID
+			clock.waitFor(t, keepStep)
+			clock.advance(time.Second + graceTime)
+			r.waitSettled(t, first)
+			wantRow(t, s, first, want)
+			// The next claim would have begun the other row.
+			for range 3 {
+				clock.waitFor(t, keepStep)
+				clock.advance(d.options.Poll)
+			}
+			if n := len(r.calls); n != 1 {
+				t.Errorf("%d calls, though the handler of one has not returned", n)
+			}
+			g.letGo()
+			r.waitSettled(t, ids...)
+			must(t, stop())
+			if !slices.Equal(r.late, []string{first.String()}) {
+				t.Errorf("the late answers are %v", r.late)
+			}
+			wantRow(t, s, first, want)
+		})
+	}
+}
+
+// flakyPool is a pool whose connections are lost on demand.
+func flakyPool(t testing.TB, pool *pgxpool.Pool) (flaky *pgxpool.Pool, request, answer *atomic.Bool) {
+	t.Helper()
+	request, answer = &atomic.Bool{}, &atomic.Bool{}
+	flaky = poolWith(t, pool, func(c *pgx.ConnConfig) {
+		c.DefaultQueryExecMode = pgx.QueryExecModeExec // a single answer to all
+		dial := c.DialFunc
+		c.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			return &cutConn{Conn: conn, request: request, answer: answer}, err
+		}
+	})
+	return flaky, request, answer
+}
+
+// TestTheSettleIsLost loses the connection when the remote has accepted: the
+// outcome is written later, and nothing is sent twice.
+func TestTheSettleIsLost(t *testing.T) {
+	for _, destination := range []Destination{DestinationMailer, DestinationPayments, DestinationMetrics} {
+		for _, which := range []string{"request", "answer"} {
+			t.Run(string(destination)+", the "+which, func(t *testing.T) {
+				pool := testPool(t)
+				flaky, request, answer := flakyPool(t, pool)
+				cut := map[string]*atomic.Bool{"request": request, "answer": answer}[which]
+				r := newRemote()
+				r.deliver = func(context.Context, Delivery) Outcome {
+					cut.Store(true)
+					return Completed().WithRef("ref")
+				}
+				d := r.dispatcher(t, New(flaky, Options{}), r.handlers(), DispatcherOptions{NoListen: true})
+				failed := make(chan error, 100)
+				d.observer.Failed = func(operation string, err error) {
+					if operation == "settle" {
+						failed <- err
+					}
+				}
+				id := enqueueAll(t, pool, testMessage(destination))[0]
+				stop := run(t, d)
+				<-failed
+				cut.Store(false)
+				r.waitSettled(t, id)
+				must(t, stop())
+				s := New(pool, Options{})
+				if destination == DestinationMetrics { // which keeps no completed rows
+					wantRows(t, pool, 0)
+				} else if record := wantRow(t, s, id, StatusCompleted); record.RemoteRef != "ref" || record.Attempt != 1 {
+					t.Errorf("it is known as %q after %d attempts", record.RemoteRef, record.Attempt)
+				}
+				if n := r.callsOf(id); n != 1 || len(r.lost) != 0 {
+					t.Errorf("it was sent %d times, %d claims were lost", n, len(r.lost))
+				}
+			})
+		}
+	}
+}
+
+// TestAWorkerDiesAfterSending has a worker vanish when the remote has accepted
+// and nothing is written. Where a message may arrive twice the same bytes come
+// again under the same key; where it must not, the remote is asked.
+func TestAWorkerDiesAfterSending(t *testing.T) {
+	for _, destination := range []Destination{DestinationMailer, DestinationPayments} {
+		t.Run(string(destination), func(t *testing.T) {
+			pool := testPool(t)
+			s := New(pool, Options{})
+			flaky, request, _ := flakyPool(t, pool)
+			dead := newRemote()
+			dead.deliver = func(context.Context, Delivery) Outcome {
+				request.Store(true)
+				return Completed().WithRef("ref")
+			}
+			first := dead.dispatcher(t, New(flaky, Options{}), dead.handlers(), DispatcherOptions{WorkerID: "w", NoListen: true})
+			first.observer.Failed = func(operation string, _ error) {
+				if operation == "settle" {
+					first.Abort()
+				}
+			}
+			id := enqueueAll(t, pool, testMessage(destination))[0]
+			var stopped *StopError
+			if err := first.Run(t.Context()); !errors.As(err, &stopped) || !slices.Equal(stopped.Unsettled, []OutboxID{id}) {
+				t.Fatalf("Run returned %v, want a StopError of the row", err)
+			}
+			ageClaims(t, pool)
+			// A worker of the same name comes back.
+			r := newRemote()
+			r.answer = func(_ context.Context, d Delivery) Answer { return Arrived("found " + d.IdempotencyKey) }
+			second := r.dispatcher(t, s, r.handlers(), DispatcherOptions{WorkerID: "w"})
+			if _, err := second.RunOnce(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if destination == DestinationMailer {
+				wantRow(t, s, id, StatusCompleted)
+				before, again := dead.calls[0], r.calls[0]
+				if string(again.Raw) != string(before.Raw) || again.IdempotencyKey != before.IdempotencyKey || again.Attempt != 2 {
+					t.Errorf("attempt %d sent %s under %q, before it was %s under %q", again.Attempt, again.Raw, again.IdempotencyKey, before.Raw, before.IdempotencyKey)
+				}
+				return
+			}
+			record := wantRow(t, s, id, StatusOutcomeUnknown)
+			if len(r.asked) != 0 || !record.NextAttemptAt.After(record.UnknownSince.Add(paymentsPolicy.firstQuestion-time.Second)) {
+				t.Errorf("asked %d times, the next question is at %s", len(r.asked), record.NextAttemptAt)
+			}
+			execSQL(t, pool, "UPDATE outbox_queue SET next_attempt_at = clock_timestamp()")
+			if _, err := second.RunOnce(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if record := wantRow(t, s, id, StatusCompleted); record.RemoteRef != "found "+record.IdempotencyKey || record.Attempt != 1 {
+				t.Errorf("it is known as %q after %d attempts", record.RemoteRef, record.Attempt)
+			}
+			if len(r.calls) != 0 || len(dead.calls) != 1 {
+				t.Errorf("it was sent %d times", len(r.calls)+len(dead.calls))
+			}
+		})
+	}
+}
+
+// TestTheClaimIsLost loses the answer to a claim: the rows come back uncharged.
+func TestTheClaimIsLost(t *testing.T) {
+	pool := testPool(t)
+	flaky, _, answer := flakyPool(t, pool)
+	r := newRemote()
+	d := r.dispatcher(t, New(flaky, Options{}), SomeHandlers(HandlePayments(r)), DispatcherOptions{NoListen: true})
+	clock := newFakeClock()
+	d.clock = clock
+	failed := make(chan string, 100)
+	d.observer.Failed = func(operation string, _ error) { failed <- operation }
+	stop := run(t, d)
+	clock.waitFor(t, keepStep)
+	id := enqueueAll(t, pool, testMessage(DestinationPayments))[0]
+	answer.Store(true)
+	claimed := func() bool {
+		return queryOne[bool](t, pool, "SELECT claim_taken_at IS NOT NULL FROM outbox_queue")
+	}
+	for !claimed() {
+		clock.advance(d.options.Poll)
+	}
+	for operation := ""; operation != "claim"; operation = <-failed {
+	}
+	answer.Store(false)
+	for len(r.settled) == 0 {
+		clock.advance(d.options.Poll)
+		r.mu.Lock()
+		done := len(r.settled[id]) > 0
+		r.mu.Unlock()
+		if done {
+			break
+		}
+	}
+	must(t, stop())
+	if record := wantRow(t, New(pool, Options{}), id, StatusCompleted); record.Attempt != 1 {
+		t.Errorf("it took %d attempts", record.Attempt)
+	}
+}
+
+// TestQuestions has the remote asked about unknown outcomes.
+func TestQuestions(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		answer  func(context.Context, Delivery) Answer
+		want    Status
+		failure string
+		asked   bool // is to be asked again
+	}{
+		{"arrived", func(context.Context, Delivery) Answer { return Arrived("ref") }, StatusCompleted, "", false},
+		{"never arrived", func(context.Context, Delivery) Answer { return NeverArrived() }, StatusPending, "the destination has not received it", false},
+		{"refused", func(context.Context, Delivery) Answer { return Refused(errors.New("no")) }, StatusFailed, "no", false},
+		{"still unknown", func(context.Context, Delivery) Answer { return StillUnknown(errors.New("busy")) }, StatusOutcomeUnknown, "", true},
+		{"a panic", func(context.Context, Delivery) Answer { panic("secret") }, StatusOutcomeUnknown, "", true},
+		{"a timeout", func(ctx context.Context, _ Delivery) Answer { <-ctx.Done(); return Answer{} }, StatusOutcomeUnknown, "", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			pool := testPool(t)
+			s := New(pool, Options{})
+			id := parkAll(t, pool, testMessage(DestinationPayments))[0]
+			r := newRemote()
+			r.answer = test.answer
+			r.deliver = func(context.Context, Delivery) Outcome { t.Error("it was sent"); return Completed() }
+			d := r.dispatcher(t, s, r.handlers(), DispatcherOptions{})
+			withPolicy(d, func(p *policy) {
+				p.concurrency = 1
+				if test.name == "a timeout" {
+					p.timeout = time.Millisecond
+				}
+			})
+			if n, err := d.RunOnce(t.Context()); n != 1 || err != nil {
+				t.Fatalf("RunOnce: %d, %v", n, err)
+			}
+			record := wantRow(t, s, id, test.want)
+			if record.LastFailure != test.failure || record.Attempt != 1 {
+				t.Errorf("the last failure is %q, the attempts are %d", record.LastFailure, record.Attempt)
+			}
+			now := queryOne[time.Time](t, pool, "SELECT clock_timestamp()")
+			if test.asked && !record.NextAttemptAt.After(now.Add(paymentsPolicy.askEvery-time.Minute)) {
+				t.Errorf("the next question is at %s", record.NextAttemptAt)
+			}
+			if len(r.asked) != 1 {
+				t.Errorf("it was asked about %d times", len(r.asked))
+			}
+		})
+	}
+}
