@@ -435,7 +435,7 @@ func (c *consumer) close() {
 func (c *consumer) open() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.closed, c.hungry, c.askDue = false, true, true
+	c.closed, c.hungry, c.askDue, c.askTurn = false, true, true, true
 	c.mark = OutboxID{}
 	c.held = make(map[*task]struct{})
 	c.unsettled, c.taken, c.returned = 0, 0, 0

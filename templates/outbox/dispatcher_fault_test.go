@@ -284,33 +284,17 @@ func TestTheClaimIsLost(t *testing.T) {
 	pool := testPool(t)
 	flaky, _, answer := flakyPool(t, pool)
 	r := newRemote()
-	d := r.dispatcher(t, New(flaky, Options{}), SomeHandlers(HandlePayments(r)), DispatcherOptions{NoListen: true})
-	clock := newFakeClock()
-	d.clock = clock
+	d := r.dispatcher(t, New(flaky, Options{}), SomeHandlers(HandlePayments(r)), DispatcherOptions{NoListen: true, Poll: time.Millisecond})
 	failed := make(chan string, 100)
 	d.observer.Failed = func(operation string, _ error) { failed <- operation }
-	stop := run(t, d)
-	clock.waitFor(t, keepStep)
-	id := enqueueAll(t, pool, testMessage(DestinationPayments))[0]
 	answer.Store(true)
-	claimed := func() bool {
-		return queryOne[bool](t, pool, "SELECT claim_taken_at IS NOT NULL FROM outbox_queue")
-	}
-	for !claimed() {
-		clock.advance(d.options.Poll)
-	}
+	id := enqueueAll(t, pool, testMessage(DestinationPayments))[0]
+	stop := run(t, d)
 	for operation := ""; operation != "claim"; operation = <-failed {
 	}
+	wantRowsHeld(t, pool, 1)
 	answer.Store(false)
-	for len(r.settled) == 0 {
-		clock.advance(d.options.Poll)
-		r.mu.Lock()
-		done := len(r.settled[id]) > 0
-		r.mu.Unlock()
-		if done {
-			break
-		}
-	}
+	r.waitSettled(t, id)
 	must(t, stop())
 	if record := wantRow(t, New(pool, Options{}), id, StatusCompleted); record.Attempt != 1 {
 		t.Errorf("it took %d attempts", record.Attempt)
