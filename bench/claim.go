@@ -120,7 +120,7 @@ func measureShape(ctx context.Context, sides []*claimSide, shape claimShape, s s
 	}
 	for range s.rounds {
 		times := make([][]float64, len(sides))
-		for range s.claims {
+		for range s.calls {
 			for i, side := range sides {
 				took, err := side.measure(ctx, shape)
 				if err != nil {
