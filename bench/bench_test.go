@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -55,31 +54,26 @@ func (s *scripted) deliver(_ context.Context, worker string) (int, error) {
 func (s *scripted) left(context.Context) (int, error) { return s.waiting, nil }
 
 func TestDrainAsksAgainWhenAnotherWorkerHasSettled(t *testing.T) {
-	var mu sync.Mutex
+	var calls atomic.Int32
 	var holder string // of the key that both messages have
-	calls := 0        // by the other worker
+	last := 1         // messages that are left when the holder has settled
 	cameAwayWithNothing := make(chan struct{})
 	err := drain(t.Context(), &scripted{next: func(worker string) (int, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if holder == "" {
+		switch calls.Add(1) {
+		case 1:
 			holder = worker
-			mu.Unlock()
 			<-cameAwayWithNothing
-			mu.Lock()
 			return 1, nil
+		case 2: // by the other
+			close(cameAwayWithNothing)
+			return 0, nil
 		}
 		if worker == holder {
 			return 0, nil
 		}
-		switch calls++; calls {
-		case 1:
-			close(cameAwayWithNothing)
-			return 0, nil
-		case 2:
-			return 1, nil
-		}
-		return 0, nil
+		n := last
+		last = 0
+		return n, nil
 	}}, 2, 2, nil)
 	if err != nil {
 		t.Error(err)
