@@ -10,7 +10,7 @@ import (
 	"github.com/outboxgen/outboxgen/bench/internal/benchbox"
 )
 
-// warmUp is the number of claims that are not measured, after which the server
+// warmUp is the number of calls that are not measured, after which the server
 // has planned the statement for good.
 const warmUp = 10
 

@@ -39,6 +39,9 @@ func measureEnqueue(ctx context.Context, database databaseMaker, s scale) ([]tab
 	if err := measureServices(ctx, services, 4, s, rows); err != nil {
 		return nil, err
 	}
+	if err := checkMessages(ctx, db, contenders); err != nil {
+		return nil, err
+	}
 	return []table{{title: "business INSERT and one enqueue in its transaction, 4 producers", unit: "transactions/s", rows: rows}}, nil
 }
 
@@ -79,7 +82,27 @@ func measureQueue(ctx context.Context, database databaseMaker, s scale) ([]table
 			unit:  "transactions/s", rows: rows,
 		})
 	}
-	return tables, nil
+	return tables, checkMessages(ctx, db, contenders)
+}
+
+// checkMessages fails when there is not one message for each order.
+func checkMessages(ctx context.Context, db *pgxpool.Pool, contenders []outbox) error {
+	orders, err := count(ctx, db, "SELECT count(*) FROM business_order")
+	if err != nil {
+		return err
+	}
+	messages := 0
+	for _, o := range contenders {
+		n, err := o.left(ctx)
+		if err != nil {
+			return err
+		}
+		messages += n
+	}
+	if messages != orders {
+		return fmt.Errorf("there are %d messages for %d orders", messages, orders)
+	}
+	return nil
 }
 
 // A service stores orders, each with a message of it in one transaction.
