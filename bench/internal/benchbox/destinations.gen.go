@@ -35,14 +35,21 @@ func (p OrderPlaced) toBilling() Message {
 	}
 }
 
-// billingPolicy is what the store must know of billing.
+// billingPolicy is what the specification says of billing.
 var billingPolicy = policy{
 	destination:   DestinationBilling,
 	kinds:         []string{"billing/order_placed@1"},
 	idempotent:    true,
+	ordered:       true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
