@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -422,5 +423,19 @@ func TestReservedNamesAreExportedSortedAndUnique(t *testing.T) {
 		if !slices.Contains(names, name) {
 			t.Errorf("%s is missing", name)
 		}
+	}
+}
+
+func TestReservedNamesAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/language.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, name := range model.ReservedNames() {
+		names = append(names, "`"+name+"`")
+	}
+	if list := "\n" + strings.Join(names, ", ") + "\n"; !strings.Contains(string(page), list) {
+		t.Errorf("docs/language.md does not list the reserved names, which are:\n%s", list)
 	}
 }

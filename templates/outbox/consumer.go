@@ -231,7 +231,10 @@ func (c *consumer) claimedDue(entries []Entry, limit int, at time.Time, more boo
 	c.step = min(2*c.step, c.total())
 	if placed < len(entries) {
 		c.step = max(1, placed)
-		c.mark = OutboxID{}
+	}
+	if placed == 0 && !slices.ContainsFunc(entries, func(e Entry) bool { return e.LimitKey != "" }) {
+		// Rows from before there were limit keys cannot be left out.
+		c.hungry = c.again
 	}
 }
 
@@ -267,6 +270,7 @@ func (c *consumer) admit(entries []Entry, at time.Time, question bool) (kept int
 		switch {
 		case c.closed || c.policy.per && c.active >= c.total() || (c.policy.per || l.circuit.broken()) && !l.admits(c.policy.concurrency, now):
 			kept -= c.giveBack(t)
+			l.left = true
 		case l.active < c.policy.concurrency:
 			c.start(t, now)
 			go c.work(t)

@@ -450,8 +450,8 @@ func (d *Dispatcher) claimDue(ctx context.Context, now time.Time) error {
 		return err
 	}
 	call.leftOut = leftOut
-	for _, name := range call.destinations {
-		call.marks = append(call.marks, marks[Destination(name)])
+	for i, name := range call.destinations {
+		call.marks[i] = marks[Destination(name)]
 	}
 	ctx, cancel := context.WithTimeout(ctx, statementTime)
 	defer cancel()

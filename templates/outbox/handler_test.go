@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
@@ -98,6 +99,26 @@ func TestDeliveryTellsAllThatTheEntryHas(t *testing.T) {
 		if name := of.Type().Field(i).Name; !told[name] && !slices.Contains([]string{"Claim", "Payload", "DecodeErr"}, name) {
 			t.Errorf("the handler is not told %s", name)
 		}
+	}
+}
+
+// TestDeliveryIsNamedAsItsEntry holds a log line of a handler to be found by what
+// the store has logged of the row.
+func TestDeliveryIsNamedAsItsEntry(t *testing.T) {
+	logged := func(v slog.LogValuer) string {
+		var out strings.Builder
+		slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+			if len(groups) == 0 && a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}})).Info("m", "row", v)
+		return out.String()
+	}
+	entry := Entry{ID: OutboxID(uuid.New()), Destination: DestinationStock, PayloadType: "stock_change", PayloadVersion: 1, Attempt: 2}
+	delivery := deliveryOf(entry)
+	if delivery.String() != entry.String() || logged(delivery) != logged(entry) {
+		t.Errorf("%v, logged as %q; its entry %v, %q", delivery, logged(delivery), entry, logged(entry))
 	}
 }
 

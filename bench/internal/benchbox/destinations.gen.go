@@ -4,6 +4,56 @@ package benchbox
 
 import "time"
 
+// DestinationBilling is the destination billing.
+//
+// It is idempotent: a message that may or may not have arrived is sent again.
+const DestinationBilling Destination = "billing"
+
+// BillingPayload is a payload that billing accepts:
+//   - [OrderPlaced]
+type BillingPayload interface {
+	Payload
+	toBilling() Message
+}
+
+// ToBilling makes a message for billing.
+//
+// Fields of the payload make its idempotency key, so it takes none by WithKey.
+func ToBilling(p BillingPayload) Message {
+	if p == nil {
+		return Message{destination: DestinationBilling}
+	}
+	return p.toBilling()
+}
+
+func (p OrderPlaced) toBilling() Message {
+	return Message{
+		destination: DestinationBilling,
+		payload:     p,
+		declaredKey: joinKey("order_placed", p.OrderID.String()),
+		orderKey:    joinKey(p.Customer),
+	}
+}
+
+// billingPolicy is what the specification says of billing.
+var billingPolicy = policy{
+	destination:   DestinationBilling,
+	kinds:         []string{"billing/order_placed@1"},
+	idempotent:    true,
+	ordered:       true,
+	timeout:       30 * time.Second,
+	lease:         90 * time.Second,
+	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
+	firstQuestion: neverAsked,
+	concurrency:   8,
+	keepCompleted: 7 * 24 * time.Hour,
+	keepFailed:    30 * 24 * time.Hour,
+}
+
 // DestinationLedger is the destination ledger.
 //
 // It is idempotent: a message that may or may not have arrived is sent again.
@@ -200,6 +250,7 @@ var warehousePolicy = policy{
 
 // policies has every destination, by name.
 var policies = []*policy{
+	&billingPolicy,
 	&ledgerPolicy,
 	&mailerPolicy,
 	&paymentsPolicy,

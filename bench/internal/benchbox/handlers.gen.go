@@ -4,6 +4,34 @@ package benchbox
 
 import "context"
 
+// BillingHandler delivers the messages for billing.
+//
+// A call has 30s before its context ends. When its outcome is [Unknown], the same
+// bytes are delivered again under the same key.
+type BillingHandler interface {
+	// OrderPlaced delivers a message of the type order_placed.
+	OrderPlaced(ctx context.Context, d Delivery, p OrderPlaced) Outcome
+}
+
+// BillingRoute is billing with its handler. [HandleBilling] makes it.
+type BillingRoute struct {
+	handler BillingHandler
+}
+
+// HandleBilling delivers the messages for billing by h, which must not be nil.
+func HandleBilling(h BillingHandler) BillingRoute { return BillingRoute{handler: h} }
+
+func (r BillingRoute) route() route {
+	if r.handler == nil {
+		return route{destination: DestinationBilling, missing: true}
+	}
+	return route{destination: DestinationBilling, calls: map[string]call{
+		"order_placed": {
+			deliver: on(r.handler.OrderPlaced),
+		},
+	}}
+}
+
 // LedgerHandler delivers the messages for ledger.
 //
 // A call has 30s before its context ends. When its outcome is [Unknown], the same
@@ -123,12 +151,14 @@ func (r WarehouseRoute) route() route {
 // AllHandlers are the handlers of a dispatcher that delivers to every destination.
 // One more destination is one more argument, so that none is forgotten.
 func AllHandlers(
+	billing BillingRoute,
 	ledger LedgerRoute,
 	mailer MailerRoute,
 	payments PaymentsRoute,
 	warehouse WarehouseRoute,
 ) Handlers {
 	return SomeHandlers(
+		billing,
 		ledger,
 		mailer,
 		payments,

@@ -64,6 +64,25 @@ func policyOf(d Destination) policy {
 	return policy{destination: d}
 }
 
+// allDestinations are those of the package.
+func allDestinations() []Destination {
+	names := make([]Destination, len(policies))
+	for i, p := range policies {
+		names[i] = p.destination
+	}
+	return names
+}
+
+// longestRun is the most rows of one ordered key that a claim takes. Only the
+// first is sent at once: where a repetition could do harm, no other may be
+// clouded by a crash before it was started.
+func (p *policy) longestRun() int32 {
+	if !p.idempotent {
+		return 1
+	}
+	return runRows
+}
+
 // giveUpAfter is giveUp in microseconds, or nil where nobody gives up. Where
 // only a person decides it is given up from the beginning.
 func (p *policy) giveUpAfter() *int64 {
