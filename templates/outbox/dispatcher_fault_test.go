@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -279,25 +280,47 @@ func TestAWorkerDiesAfterSending(t *testing.T) {
 	}
 }
 
+// cutAtClaim is a connection that loses the answer to the first claim that is sent
+// on any of its like.
+type cutAtClaim struct {
+	cutConn
+	done *atomic.Bool
+}
+
+func (c *cutAtClaim) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("claim_worker = $")) && c.done.CompareAndSwap(false, true) {
+		c.answer.Store(true)
+	}
+	return c.cutConn.Write(p)
+}
+
 // TestTheClaimIsLost loses the answer to a claim: the rows come back uncharged.
 func TestTheClaimIsLost(t *testing.T) {
 	pool := testPool(t)
-	flaky, _, answer := flakyPool(t, pool)
+	var done atomic.Bool
+	flaky := poolWith(t, pool, func(c *pgx.ConnConfig) {
+		c.DefaultQueryExecMode = pgx.QueryExecModeExec // a single answer to all
+		dial := c.DialFunc
+		c.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			return &cutAtClaim{cutConn{Conn: conn, request: &atomic.Bool{}, answer: &atomic.Bool{}}, &done}, err
+		}
+	})
 	r := newRemote()
-	d := r.dispatcher(t, New(flaky, Options{}), SomeHandlers(HandlePayments(r)), DispatcherOptions{NoListen: true, Poll: time.Millisecond})
-	failed := make(chan string, 100)
-	d.observer.Failed = func(operation string, _ error) { failed <- operation }
-	answer.Store(true)
-	id := enqueueAll(t, pool, testMessage(DestinationPayments))[0]
-	stop := run(t, d)
-	for operation := ""; operation != "claim"; operation = <-failed {
+	d := r.dispatcher(t, New(flaky, Options{}), SomeHandlers(HandleMailer(r)), DispatcherOptions{NoListen: true})
+	var failed atomic.Bool
+	d.observer.Failed = func(operation string, _ error) {
+		if operation == "claim" {
+			failed.Store(true)
+			wantRowsHeld(t, pool, 1)
+		}
 	}
-	wantRowsHeld(t, pool, 1)
-	answer.Store(false)
+	id := enqueueAll(t, pool, testMessage(DestinationMailer))[0]
+	stop := run(t, d)
 	r.waitSettled(t, id)
 	must(t, stop())
-	if record := wantRow(t, New(pool, Options{}), id, StatusCompleted); record.Attempt != 1 {
-		t.Errorf("it took %d attempts", record.Attempt)
+	if record := wantRow(t, New(pool, Options{}), id, StatusCompleted); record.Attempt != 1 || !failed.Load() {
+		t.Errorf("it took %d attempts; the claim has failed: %t", record.Attempt, failed.Load())
 	}
 }
 
