@@ -57,6 +57,7 @@ type Dispatcher struct {
 	observer  Observer
 	log       *slog.Logger
 	clock     clock
+	probe     time.Duration // of what it listens on
 	settler   *settler
 	changed   chan struct{} // there is room, or nothing to do
 	woken     chan struct{} // new messages may be there
@@ -77,7 +78,7 @@ type Dispatcher struct {
 // store over a single connection or a transaction: it works on several at once.
 func NewDispatcher(s *Store, handlers Handlers, options DispatcherOptions) (*Dispatcher, error) {
 	d := &Dispatcher{
-		store: s, options: options, observer: options.Observer, log: options.Logger, clock: hostClock{},
+		store: s, options: options, observer: options.Observer, log: options.Logger, clock: hostClock{}, probe: probeEvery,
 		changed: make(chan struct{}, 1), woken: make(chan struct{}, 1), abort: make(chan struct{}),
 	}
 	if err := d.check(handlers); err != nil {

@@ -54,14 +54,22 @@ func (p *postgres) single() bool {
 type wakeable interface {
 	// listen calls wake after messages may have been enqueued, until ctx ends or
 	// what it listens on is lost. It returns nil where nothing can be listened on.
-	listen(ctx context.Context, connect func(context.Context) (*pgx.Conn, error), wake func()) error
+	listen(ctx context.Context, l listening) error
 }
 
-// How often a connection that nothing comes from is tried.
+// listening says how to listen.
+type listening struct {
+	connect func(context.Context) (*pgx.Conn, error) // nil = one of the pool's
+	probe   time.Duration                            // without a sign of the connection before it is tried, and then until it is given up
+	wake    func()
+}
+
+// probeEvery is the probe of a dispatcher's listening.
 const probeEvery = 15 * time.Second
 
-// listen listens on a connection of its own: that of connect, or one of the pool's.
-func (p *postgres) listen(ctx context.Context, connect func(context.Context) (*pgx.Conn, error), wake func()) error {
+// listen listens on a connection of its own.
+func (p *postgres) listen(ctx context.Context, l listening) error {
+	connect := l.connect
 	if connect == nil {
 		pool, ok := p.db.(*pgxpool.Pool)
 		if !ok {
@@ -91,8 +99,8 @@ func (p *postgres) listen(ctx context.Context, connect func(context.Context) (*p
 	}
 	for {
 		// What was enqueued before, or while nothing came, has told nobody.
-		wake()
-		if err := waitForNotification(ctx, conn); err != nil {
+		l.wake()
+		if err := waitForNotification(ctx, conn, l.probe); err != nil {
 			return err
 		}
 	}
@@ -100,16 +108,16 @@ func (p *postgres) listen(ctx context.Context, connect func(context.Context) (*p
 
 // waitForNotification waits for one. While none comes the connection is tried: one
 // that is half open would wait for ever.
-func waitForNotification(ctx context.Context, conn *pgx.Conn) error {
+func waitForNotification(ctx context.Context, conn *pgx.Conn, probe time.Duration) error {
 	for {
-		within, cancel := context.WithTimeout(ctx, probeEvery)
+		within, cancel := context.WithTimeout(ctx, probe)
 		_, err := conn.WaitForNotification(within)
 		timeout := within.Err() != nil && ctx.Err() == nil
 		cancel()
 		if err == nil || !timeout {
 			return err
 		}
-		within, cancel = context.WithTimeout(ctx, statementTime)
+		within, cancel = context.WithTimeout(ctx, probe)
 		err = conn.Ping(within)
 		cancel()
 		if err != nil {
@@ -127,10 +135,10 @@ func (d *Dispatcher) listen(ctx context.Context) {
 	}
 	pause := backoff{}
 	for {
-		err := source.listen(ctx, d.options.Listen, func() {
+		err := source.listen(ctx, listening{connect: d.options.Listen, probe: d.probe, wake: func() {
 			pause = backoff{}
 			notify(d.woken)
-		})
+		}})
 		if err == nil || ctx.Err() != nil {
 			return
 		}
