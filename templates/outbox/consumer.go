@@ -457,8 +457,11 @@ func (c *consumer) settled(t *task, s Settlement, err error) {
 	c.mu.Lock()
 	delete(c.held, t)
 	c.unsettled--
-	if c.closed && s.op == opGiveBack && err == nil {
-		c.returned++
+	if s.op == opGiveBack && err == nil {
+		c.hungry, c.again = true, true
+		if c.closed {
+			c.returned++
+		}
 	}
 	if s.delay > 0 {
 		c.look(c.d.clock.now().Add(s.delay))
@@ -496,6 +499,7 @@ func (c *consumer) watch(now time.Time) (renew []*task) {
 		case t.state == taskRunning && now.Sub(t.renewed) >= c.policy.lease:
 			c.lose(t)
 		case t.state == taskWaiting && now.Sub(t.claimed) >= c.policy.lease/2:
+			c.pace = max(c.pace, now.Sub(t.claimed)) // so that no more are claimed ahead
 			c.giveBack(t)
 		case now.Sub(t.renewed) >= c.policy.lease/3:
 			renew = append(renew, t)
