@@ -129,16 +129,19 @@ func everyOperation(t *testing.T, db DB) {
 	var ids []OutboxID
 	must(pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		box := s.With(tx)
-		for _, again := range []bool{false, true} {
-			placed, err := box.Enqueue(ctx, testCommand, messages...)
+		for _, call := range []struct {
+			messages []Message
+			again    bool
+		}{{messages[:1], false}, {messages[1:], false}, {messages[:1], true}, {messages, true}} {
+			placed, err := box.Enqueue(ctx, testCommand, call.messages...)
 			if err != nil {
 				return err
 			}
 			for i, p := range placed {
-				if p.Duplicate != again {
-					t.Errorf("message %d: duplicate %t, want %t", i, p.Duplicate, again)
+				if p.Duplicate != call.again {
+					t.Errorf("message %d: duplicate %t, want %t", i, p.Duplicate, call.again)
 				}
-				if !again {
+				if !call.again {
 					ids = append(ids, p.ID)
 				}
 			}
@@ -304,6 +307,35 @@ func TestCancelledCalls(t *testing.T) {
 	}
 	if err := New(pool, Options{}).MarkCompleted(t.Context(), entry.Claim, ""); err != nil {
 		t.Error(err)
+	}
+}
+
+// cancelAtEnd is a tracer that gives a call up as soon as its batch has ended.
+type cancelAtEnd struct{ cancel context.CancelFunc }
+
+func (c *cancelAtEnd) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+func (c *cancelAtEnd) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (c *cancelAtEnd) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+func (c *cancelAtEnd) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (c *cancelAtEnd) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     { c.cancel() }
+
+// TestCancelledRollback gives a call up between a statement that fails and the
+// end of its transaction, which must not become the next call's.
+func TestCancelledRollback(t *testing.T) {
+	pool := testPool(t)
+	entry := claimOne(t, pool, testMessage(DestinationMailer))
+	execSQL(t, pool, "UPDATE outbox_queue SET attempt_count = 0") // so that GiveBack breaks a constraint
+	ctx, cancel := context.WithCancel(t.Context())
+	conn := openConn(t, poolWith(t, pool, func(c *pgx.ConnConfig) { c.Tracer = &cancelAtEnd{cancel} }))
+	if err := New(conn, Options{}).GiveBack(ctx, entry.Claim); !errors.Is(err, context.Canceled) {
+		t.Errorf("the error is %v", err)
+	}
+	if !conn.IsClosed() {
+		t.Error("the connection was left within a transaction that has failed")
 	}
 }
 

@@ -486,34 +486,40 @@ func wantSerializationFailure(t *testing.T, _ OutboxID, placed []Enqueued, err e
 }
 
 // TestEnqueueNeverDeadlocks has two transactions enqueue the same keys in
-// opposite orders: one waits for the other.
+// opposite orders, and stops both half way by a third that has the middle one.
 func TestEnqueueNeverDeadlocks(t *testing.T) {
 	pool := testPool(t)
+	s := New(pool, Options{})
 	var forward []Message
-	for _, key := range []string{"a", "b", "c", "d"} {
-		forward = append(forward, ToLedger(orderConfirmation()).WithKey(key), ToMailer(orderConfirmation()).WithKey(key))
+	for _, key := range []string{"a", "m", "z"} {
+		forward = append(forward, ToMailer(orderConfirmation()).WithKey(key))
 	}
 	backward := slices.Clone(forward)
 	slices.Reverse(backward)
-	s := New(pool, Options{})
-	for range 50 {
-		results := make(chan error, 2)
-		for _, messages := range [][]Message{forward, backward} {
-			go func() {
-				results <- pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-					_, err := s.With(tx).Enqueue(t.Context(), testCommand, messages...)
-					return err
-				})
-			}()
-		}
-		for range 2 {
-			if err := <-results; err != nil {
-				t.Fatal(err)
+
+	middle := openTx(t, pool)
+	mustEnqueue(t, s.With(middle), forward[1])
+	results := make(chan error, 2)
+	for _, messages := range [][]Message{forward, backward} {
+		tx := openTx(t, pool)
+		go func() {
+			_, err := s.With(tx).Enqueue(t.Context(), testCommand, messages...)
+			if err == nil {
+				err = tx.Commit(t.Context())
 			}
-		}
-		wantRows(t, pool, len(forward))
-		removeRows(t, pool)
+			results <- err
+		}()
+		waitUntilBlocked(t, pool, tx.Conn().PgConn().PID(), results)
 	}
+	if err := middle.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+	}
+	wantRows(t, pool, len(forward))
 }
 
 // roundTrips counts the messages of a connection that ask the server to answer.
