@@ -252,7 +252,8 @@ const sqlReleaseExpired = `WITH t AS MATERIALIZED (SELECT coalesce($7::timestamp
 expired AS MATERIALIZED (
   SELECT q.outbox_id, q.destination, q.unknown, q.attempt_count, q.claim_token
   FROM "outbox_queue" q
-  WHERE q.claim_taken_at < (SELECT t.at - ($2::bigint[])[array_position($1::text[], q.destination)] * interval '1 microsecond' FROM t)
+  WHERE q.claim_taken_at IS NOT NULL -- which spares most rows the rest
+    AND q.claim_taken_at < (SELECT t.at - ($2::bigint[])[array_position($1::text[], q.destination)] * interval '1 microsecond' FROM t)
   LIMIT $6::integer FOR UPDATE SKIP LOCKED),
 failing AS MATERIALIZED (
   SELECT e.outbox_id FROM expired e

@@ -79,8 +79,10 @@ func sendInTx(ctx context.Context, conn *pgx.Conn, statements *pgx.Batch) error 
 	batch.Queue("COMMIT")
 	err := conn.SendBatch(ctx, batch).Close()
 	if err != nil && !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
-		_, rollback := conn.Exec(ctx, "ROLLBACK")
-		err = errors.Join(err, rollback)
+		if _, rollback := conn.Exec(ctx, "ROLLBACK"); rollback != nil {
+			// Left open, it would pass for one on which the caller has begun.
+			err = errors.Join(err, rollback, conn.Close(ctx))
+		}
 	}
 	return err
 }
