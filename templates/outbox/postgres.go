@@ -2,9 +2,7 @@ package outbox
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -440,11 +438,7 @@ func (s *stored) finish(e *Entry) {
 	e.Raw = []byte(s.payload)
 	e.ExpiresAt, e.LastAttemptAt = value(s.expires), value(s.attempted)
 	e.RemoteRef, e.OrderKey = value(s.ref), value(s.orderKey)
-	e.decode()
-	if s.headers != nil && json.Unmarshal([]byte(*s.headers), &e.Headers) != nil {
-		e.Headers, e.Payload = nil, nil
-		e.DecodeErr = fmt.Errorf("%w: the headers are no object of texts", ErrUndecodable)
-	}
+	e.decode(value(s.headers))
 }
 
 // value is what a pointer points to, or the zero value.
