@@ -6,6 +6,7 @@ package emit
 import (
 	"cmp"
 	"slices"
+	"sync"
 
 	"github.com/outboxgen/outboxgen/generator/model"
 )
@@ -21,8 +22,7 @@ type File struct {
 
 // Files returns every Go file of the package, by path.
 func Files(m *model.Model) ([]File, error) {
-	var files []File
-	for _, specific := range []struct {
+	specific := []struct {
 		name string
 		emit func(*model.Model) ([]byte, error)
 	}{
@@ -30,12 +30,15 @@ func Files(m *model.Model) ([]File, error) {
 		{"payloads.gen.go", Payloads},
 		{"destinations.gen.go", Destinations},
 		{"sql.gen.go", SQL},
-	} {
-		content, err := specific.emit(m)
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, File{Path: specific.name, Content: content, Specific: true})
+	}
+	files := make([]File, len(specific))
+	err := inParallel(len(specific), func(i int) error {
+		content, err := specific[i].emit(m)
+		files[i] = File{Path: specific[i].name, Content: content, Specific: true}
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	fixed, err := runtimeFiles(m)
 	if err != nil {
@@ -44,4 +47,25 @@ func Files(m *model.Model) ([]File, error) {
 	files = append(files, fixed...)
 	slices.SortFunc(files, func(x, y File) int { return cmp.Compare(x.Path, y.Path) })
 	return prune(files)
+}
+
+// inParallel calls do for 0 to n-1, all at once, and returns the error of the
+// first that failed in that order. To format is most of the work of a run.
+func inParallel(n int, do func(int) error) error {
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			errs[i] = do(i)
+		}()
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

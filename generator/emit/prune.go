@@ -28,21 +28,17 @@ func prune(files []File) ([]File, error) {
 			p.visit(parsed)
 		}
 	}
-	var kept []File
-	for i, file := range files {
+	kept := slices.Clone(files)
+	err = inParallel(len(files), func(i int) (err error) {
 		if p.prunable[i] {
-			content, err := p.cut(file.Content, p.syntax[i])
-			if err != nil {
-				return nil, err
-			}
-			if content == nil {
-				continue
-			}
-			file.Content = content
+			kept[i].Content, err = p.cut(files[i].Content, p.syntax[i])
 		}
-		kept = append(kept, file)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	return kept, nil
+	return slices.DeleteFunc(kept, func(file File) bool { return file.Content == nil }), nil
 }
 
 type pruner struct {
