@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -472,4 +473,77 @@ func TestViewHasTheColumnsOfOneTable(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("the view has the columns %q, want %q", got, want)
 	}
+}
+
+// lookingDB calls a hook before the second of the store's own transactions.
+type lookingDB struct {
+	DB
+	begun int
+	hook  func()
+}
+
+func (db *lookingDB) Begin(ctx context.Context) (pgx.Tx, error) {
+	if db.begun++; db.begun == 2 {
+		db.hook()
+	}
+	return db.DB.Begin(ctx)
+}
+
+// TestCancelOfARowThatIsGivenBackMeanwhile has a row that is held when it is to be
+// cancelled, and pending when the store looks why that was not possible.
+func TestCancelOfARowThatIsGivenBackMeanwhile(t *testing.T) {
+	pool := testPool(t)
+	claim := claimOne(t, pool, testMessage(DestinationMailer)).Claim
+	s := New(&lookingDB{DB: pool, hook: func() {
+		if err := New(pool, Options{}).GiveBack(t.Context(), claim); err != nil {
+			t.Error(err)
+		}
+	}}, Options{})
+	if err := s.Cancel(t.Context(), claim.ID, "not wanted"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Get(t.Context(), claim.ID)
+	if err != nil || r.Status != StatusFailed || r.LastFailure != "not wanted" {
+		t.Errorf("the row is %v, %q, %v", r, r.LastFailure, err)
+	}
+}
+
+// TestReasonsDoNotGrowWithoutEnd fails and requeues a row over and over.
+func TestReasonsDoNotGrowWithoutEnd(t *testing.T) {
+	pool := testPool(t)
+	s := New(pool, Options{})
+	long := strings.Repeat("x", maxText)
+	claim := claimOne(t, pool, testMessage(DestinationMailer)).Claim
+	for range 3 {
+		if err := s.MarkFailed(t.Context(), claim, long); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Requeue(t.Context(), claim.ID, long); err != nil {
+			t.Fatal(err)
+		}
+		r, err := s.Get(t.Context(), claim.ID)
+		if err != nil || len(r.LastFailure) != maxText || !strings.HasPrefix(r.LastFailure, "requeued: xxx") {
+			t.Fatalf("the last failure has %d bytes and begins with %.20q: %v", len(r.LastFailure), r.LastFailure, err)
+		}
+		claim = claimAll(t, s, 1)[0].Claim
+	}
+}
+
+// TestEnqueueRefusesATimeBehindTheDeclaredExpiry has metrics, which expire after an
+// hour.
+func TestEnqueueRefusesATimeBehindTheDeclaredExpiry(t *testing.T) {
+	pool := testPool(t)
+	due := time.Now().Add(2 * time.Hour)
+	inTx(t, pool, Options{}, func(tx pgx.Tx, box *Tx) {
+		_, err := box.Enqueue(t.Context(), testCommand, testMessage(DestinationMetrics).At(due))
+		if err == nil || !strings.Contains(err.Error(), "would expire before it is due") {
+			t.Errorf("the error is %v", err)
+		}
+		if _, err := box.Enqueue(t.Context(), testCommand, testMessage(DestinationMetrics).At(due).ExpiresAt(due.Add(time.Hour))); err != nil {
+			t.Error(err)
+		}
+		if _, err := box.Enqueue(t.Context(), testCommand, testMessage(DestinationMetrics).At(time.Now().Add(time.Minute))); err != nil {
+			t.Error(err)
+		}
+	})
 }

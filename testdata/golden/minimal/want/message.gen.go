@@ -153,6 +153,10 @@ func (m Message) prepare(command Command, equals map[string]int) (newRow, error)
 	if !m.due.IsZero() && !m.expires.IsZero() && !m.expires.After(m.due) {
 		return newRow{}, errors.New("the message would expire before it is due")
 	}
+	lifetime := policyOf(m.destination).expires
+	if m.expires.IsZero() && lifetime > 0 && time.Until(m.due) >= lifetime {
+		return newRow{}, fmt.Errorf("the message would expire before it is due: %s gives it %s, unless ExpiresAt gives it longer", m.destination, lifetime)
+	}
 	headers, err := encodeHeaders(m.headers)
 	if err != nil {
 		return newRow{}, err
@@ -164,7 +168,7 @@ func (m Message) prepare(command Command, equals map[string]int) (newRow, error)
 	row := newRow{
 		destination: m.destination, payloadType: m.payload.payloadType(), version: m.payload.payloadVersion(),
 		payload: string(payload), orderKey: m.orderKey, limitKey: m.limitKey, headers: headers,
-		due: m.due, expires: m.expires, lifetime: policyOf(m.destination).expires,
+		due: m.due, expires: m.expires, lifetime: lifetime,
 	}
 	switch {
 	case m.keyed && m.declaredKey != "":

@@ -14,7 +14,8 @@ import (
 )
 
 // DB is what a Store reads and settles through: a *pgxpool.Pool, a *pgx.Conn, a
-// pgx.Tx, or what wraps one of them.
+// pgx.Tx, or what wraps one of them. What wraps a transaction must be a pgx.Tx
+// itself, or it is taken for something that transactions can be begun on.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)

@@ -34,34 +34,45 @@ func (s *Store) ExpireDue(ctx context.Context, at time.Time, limit int) ([]Outbo
 // Cancel fails a pending row, so that it is not sent. A row that a worker holds
 // may be on its way and cannot be cancelled: ErrConflict.
 func (s *Store) Cancel(ctx context.Context, id OutboxID, reason string) error {
-	done, err := s.backend.cancel(ctx, id, cleanText(reason, maxText))
-	return s.answer(ctx, "Cancel", id, done, err)
+	reason = cleanText(reason, maxText)
+	return s.move(ctx, "Cancel", id, StatusPending, func() (bool, error) { return s.backend.cancel(ctx, id, reason) })
 }
 
 // Requeue sends a failed row again, under the same id, with the same bytes and
 // key, and with all its attempts before it. The claims that were given for it
 // no longer settle it. An expiry that has passed is dropped.
 func (s *Store) Requeue(ctx context.Context, id OutboxID, reason string) error {
-	ids, err := s.backend.requeue(ctx, []OutboxID{id}, cleanText(reason, maxText))
-	return s.answer(ctx, "Requeue", id, len(ids) > 0, err)
+	reason = cleanText(reason, maxText)
+	return s.move(ctx, "Requeue", id, StatusFailed, func() (bool, error) {
+		ids, err := s.backend.requeue(ctx, []OutboxID{id}, reason)
+		return len(ids) > 0, err
+	})
 }
 
-// answer says why an operation on one row has changed nothing.
-func (s *Store) answer(ctx context.Context, operation string, id OutboxID, done bool, err error) error {
-	if done {
-		return nil
+// move does something to a row that has to be in a status, and says why when it
+// was not. A row that has come into the status between the two statements is
+// tried once more.
+func (s *Store) move(ctx context.Context, operation string, id OutboxID, from Status, do func() (bool, error)) error {
+	for try := 0; ; try++ {
+		done, err := do()
+		if done && err == nil {
+			return nil
+		}
+		var states map[OutboxID]rowState
+		if err == nil {
+			states, err = s.backend.states(ctx, []OutboxID{id})
+		}
+		if err != nil {
+			return fmt.Errorf("outbox: %s %s: %w", operation, id, err)
+		}
+		state, found := states[id]
+		if !found {
+			return &ClaimError{Operation: operation, ID: id, Err: ErrNotFound}
+		}
+		if state.status != from || try > 0 {
+			return conflict(operation, id, state)
+		}
 	}
-	var states map[OutboxID]rowState
-	if err == nil {
-		states, err = s.backend.states(ctx, []OutboxID{id})
-	}
-	if err != nil {
-		return fmt.Errorf("outbox: %s %s: %w", operation, id, err)
-	}
-	if state, found := states[id]; found {
-		return conflict(operation, id, state)
-	}
-	return &ClaimError{Operation: operation, ID: id, Err: ErrNotFound}
 }
 
 // Purge removes rows that have ended and that are older than the retention of

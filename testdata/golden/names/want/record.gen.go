@@ -48,7 +48,7 @@ type Entry struct {
 	Attempt        int               // counts from 1, this one included
 	EnqueuedAt     time.Time         // by the clock of the host that enqueued
 	ExpiresAt      time.Time         // zero = it does not expire
-	LastAttemptAt  time.Time         // when the attempt before was claimed; zero = there was none
+	LastAttemptAt  time.Time         // when the attempt before was claimed or last extended; zero = there was none, or the row has ended
 	RemoteRef      string            // what an earlier attempt learnt from the remote
 }
 

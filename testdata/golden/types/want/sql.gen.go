@@ -269,7 +269,7 @@ held AS (
 kept AS (
   INSERT INTO "type_outbox_outcome" (outbox_id, claim_token, completed_at, seq, attempt_count, failed, destination, last_failure, remote_ref)
   SELECT g.outbox_id, g.claim_token, (SELECT t.at FROM t), CASE WHEN g.order_key IS NOT NULL THEN g.seq END, g.attempt_count, true,
-    g.destination, concat_ws('; before: ', 'abandoned by ' || g.claim_worker, g.last_failure), g.remote_ref
+    g.destination, left(concat_ws('; before: ', 'abandoned by ' || g.claim_worker, g.last_failure), 8192), g.remote_ref
   FROM gone g),
 released AS (
   UPDATE "type_outbox_queue" q
@@ -295,7 +295,7 @@ gone AS (
 kept AS (
   INSERT INTO "type_outbox_outcome" (outbox_id, claim_token, completed_at, seq, attempt_count, failed, destination, last_failure, remote_ref)
   SELECT g.outbox_id, g.claim_token, (SELECT t.at FROM t), CASE WHEN g.order_key IS NOT NULL THEN g.seq END, g.attempt_count, true,
-    g.destination, concat_ws('; before: ', 'expired', g.last_failure), g.remote_ref
+    g.destination, left(concat_ws('; before: ', 'expired', g.last_failure), 8192), g.remote_ref
   FROM gone g)
 SELECT g.outbox_id FROM gone g ORDER BY g.outbox_id`
 
@@ -328,7 +328,7 @@ back AS MATERIALIZED (
   SELECT g.outbox_id, CASE WHEN g.outbox_id IN (SELECT f.outbox_id FROM freed f) THEN g.seq END AS seq,
     CASE WHEN m.expires_at > (SELECT t.at FROM t) THEN m.expires_at END AS expires_at, g.destination,
     g.destination || '/' || m.payload_type || '@' || m.payload_version AS kind, m.order_key, m.limit_key,
-    concat_ws('; before: ', 'requeued: ' || $2::text, g.last_failure) AS last_failure, g.remote_ref
+    left(concat_ws('; before: ', 'requeued: ' || $2::text, g.last_failure), 8192) AS last_failure, g.remote_ref
   FROM gone g CROSS JOIN LATERAL (
     SELECT w.expires_at, w.payload_type, w.payload_version, w.order_key, w.limit_key
     FROM "type_outbox_message" w WHERE w.outbox_id = g.outbox_id LIMIT 1) m),
@@ -344,12 +344,13 @@ appended AS (
 SELECT b.outbox_id FROM back b ORDER BY b.outbox_id`
 
 // sqlPurge removes what has been settled for longer than it is kept, a step at a time along the ids: what
-// ended before a time was created before it, which bounds the walk. Null keeps for ever.
+// ended before a time was created before it, which bounds the walk. Null keeps for ever. Where rows
+// go as they complete, those from before that was so do not widen the walk for all.
 // $1 destinations, $2 and $3 microseconds that completed and failed rows are kept for,
 // $4 and $5 the same for destinations that are not in $1, $6 limit, $7 start after this id, $8 at
 const sqlPurge = `WITH t AS MATERIALIZED (SELECT coalesce($8::timestamptz, clock_timestamp()) AS at),
 stop AS MATERIALIZED (
-  SELECT (lpad(to_hex(greatest(0, extract(epoch FROM t.at - least((SELECT min(k) FROM unnest($2::bigint[] || $3::bigint[]) AS k), $4::bigint, $5::bigint)
+  SELECT (lpad(to_hex(greatest(0, extract(epoch FROM t.at - least((SELECT min(k) FROM unnest($2::bigint[] || $3::bigint[]) AS k WHERE k > 0), $4::bigint, $5::bigint)
     * interval '1 microsecond') * 1000)::bigint), 12, '0') || repeat('f', 20))::uuid AS outbox_id FROM t),
 old AS MATERIALIZED (
   SELECT o.outbox_id FROM "type_outbox_outcome" o
