@@ -140,7 +140,12 @@ func isIdempotent(p policy) bool { return p.idempotent }
 var conformanceStates = []conformanceState{
 	{name: "missing", is: isMissing},
 	{name: "pending, never claimed", is: isNeverClaimed},
-	{name: "pending, never claimed, for later", is: isNeverClaimed, address: func(m Message) Message { return m.At(someDay) }},
+	{name: "pending, never claimed, for later", is: isNeverClaimed, address: func(m Message) Message {
+		if m.expires.IsZero() && policyOf(m.destination).expires > 0 {
+			m = m.ExpiresAt(someDay.Add(time.Hour)) // else it would expire before
+		}
+		return m.At(someDay)
+	}},
 	{name: "pending after a retry", is: isPending, reach: func(c *cell) {
 		c.claim(longAgo)
 		c.must(c.store.MarkRetry(c.t.Context(), c.current, "busy", time.Time{}))

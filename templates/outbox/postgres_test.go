@@ -157,6 +157,8 @@ func (p postgresSubject) begin(t testing.TB) pgx.Tx {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// A test that fails within the transaction is not to keep the connection.
+	t.Cleanup(func() { tx.Rollback(context.Background()) })
 	return tx
 }
 
