@@ -299,7 +299,9 @@ func TestOutcomes(t *testing.T) {
 			map[bool]end{true: {StatusPending, "the handler gave no reason", 1}, false: {StatusOutcomeUnknown, "", 1}}, nil},
 		{"a panic", func(context.Context, Delivery) Outcome { panic("secret") },
 			map[bool]end{true: {StatusPending, "the handler has panicked with a string", 1}, false: {StatusOutcomeUnknown, "", 1}}, nil},
-		{"a panic of the runtime", func(_ context.Context, d Delivery) Outcome { return Completed().WithRef(strings.Repeat("x", 1/len(d.Headers))) },
+		{"a panic of the runtime", func(_ context.Context, d Delivery) Outcome {
+			return Completed().WithRef(strings.Repeat("x", 1/len(d.Headers)))
+		},
 			map[bool]end{true: {StatusPending, "the handler has panicked: runtime error: integer divide by zero", 1}, false: {StatusOutcomeUnknown, "", 1}}, nil},
 		{"a goroutine that ends", func(context.Context, Delivery) Outcome { goexit(); return Completed() },
 			map[bool]end{true: {StatusPending, "the handler ended its goroutine", 1}, false: {StatusOutcomeUnknown, "", 1}}, nil},
