@@ -151,7 +151,7 @@ func (r *remote) dispatcher(t testing.TB, s *Store, handlers Handlers, options D
 	return d
 }
 
-// lateHandler tells a remote of the answers that a dispatcher has left.
+// lateHandler tells a remote of the answers that came too late.
 type lateHandler struct {
 	slog.Handler
 	r *remote
@@ -160,7 +160,7 @@ type lateHandler struct {
 func (h *lateHandler) Enabled(context.Context, slog.Level) bool { return true }
 
 func (h *lateHandler) Handle(_ context.Context, record slog.Record) error {
-	if strings.Contains(record.Message, "its answer is left") {
+	if strings.Contains(record.Message, "a handler has returned after") {
 		record.Attrs(func(a slog.Attr) bool {
 			h.r.note(func() { h.r.late = append(h.r.late, a.Value.String()) })
 			return false
