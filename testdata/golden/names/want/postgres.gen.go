@@ -4,7 +4,6 @@ package uuid
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -427,16 +426,38 @@ func (l *lane) advance(goOn string) bool {
 	return goOn != "" && !(l.round && goOn >= l.first)
 }
 
-// claimDue looks at no more than keysLook keys at a time. When these give
-// nothing, since all of them are held or wait, it goes on with the next until
-// it has been round.
-func (p *postgres) claimDue(ctx context.Context, c claimCall) ([]placedEntry, error) {
-	lanes := make([]*lane, len(c.destinations))
-	for i, d := range c.destinations {
-		key := p.cursors.get(d)
-		lanes[i] = &lane{destination: d, limit: c.limits[i], first: key, start: key}
+// walk carries out a claim, which looks at no more than keysLook keys of a
+// destination in a round. When a round gives nothing, since all its keys are
+// held or wait, the next goes on behind them, until every key was looked at.
+// Besides the rows a round returns where the next of a destination goes on,
+// which is empty for the first key; one that has no keys is missing there.
+func (c *cursors) walk(call claimCall, round func([]*lane) ([]placedEntry, map[string]string, error)) ([]placedEntry, error) {
+	lanes := make([]*lane, len(call.destinations))
+	for i, d := range call.destinations {
+		key := c.get(d)
+		lanes[i] = &lane{destination: d, limit: call.limits[i], first: key, start: key}
 	}
 	for len(lanes) > 0 {
+		entries, goOn, err := round(lanes)
+		if err != nil {
+			return nil, err
+		}
+		for destination, key := range goOn {
+			c.set(destination, key)
+		}
+		if len(entries) > 0 {
+			return entries, nil
+		}
+		lanes = slices.DeleteFunc(lanes, func(l *lane) bool {
+			key, ordered := goOn[l.destination]
+			return !ordered || !l.advance(key)
+		})
+	}
+	return nil, nil
+}
+
+func (p *postgres) claimDue(ctx context.Context, c claimCall) ([]placedEntry, error) {
+	return p.cursors.walk(c, func(lanes []*lane) ([]placedEntry, map[string]string, error) {
 		n := len(lanes)
 		names, limits, marks, starts := make([]string, n), make([]int32, n), make([]string, n), make([]string, n)
 		for i, l := range lanes {
@@ -449,28 +470,20 @@ func (p *postgres) claimDue(ctx context.Context, c claimCall) ([]placedEntry, er
 		// To plan the statement takes longer than to carry it out, and one plan serves every
 		// claim as long as it goes by the indexes, also where it was made for empty tables.
 		if err := p.send(ctx, batch, "SET LOCAL plan_cache_mode = force_generic_plan", "SET LOCAL enable_seqscan = off"); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		var entries []placedEntry
 		goOn := make(map[string]string)
 		for _, row := range rows {
 			if row.keysOf != "" {
 				goOn[row.keysOf] = row.goOn
-				p.cursors.set(row.keysOf, row.goOn)
 				continue
 			}
 			row.Claim.Token = c.token
 			entries = append(entries, row.placedEntry)
 		}
-		if len(entries) > 0 {
-			return entries, nil
-		}
-		lanes = slices.DeleteFunc(lanes, func(l *lane) bool {
-			key, ordered := goOn[l.destination]
-			return !ordered || !l.advance(key)
-		})
-	}
-	return nil, nil
+		return entries, goOn, nil
+	})
 }
 
 func (p *postgres) claimUnknown(ctx context.Context, c claimCall) ([]Entry, error) {
@@ -507,11 +520,7 @@ func (s *stored) finish(e *Entry) {
 	e.Raw = []byte(s.payload)
 	e.ExpiresAt, e.LastAttemptAt = value(s.expires), value(s.attempted)
 	e.RemoteRef, e.OrderKey = value(s.ref), value(s.orderKey)
-	e.decode()
-	if s.headers != nil && json.Unmarshal([]byte(*s.headers), &e.Headers) != nil {
-		e.Headers, e.Payload = nil, nil
-		e.DecodeErr = fmt.Errorf("%w: the headers are no object of texts", ErrUndecodable)
-	}
+	e.decode(value(s.headers))
 }
 
 // value is what a pointer points to, or the zero value.

@@ -407,7 +407,7 @@ held AS (
 kept AS (
   INSERT INTO "shop"."option_outbox_outcome" (outbox_id, claim_token, completed_at, seq, attempt_count, failed, destination, last_failure, remote_ref)
   SELECT g.outbox_id, g.claim_token, (SELECT t.at FROM t), CASE WHEN g.order_key IS NOT NULL THEN g.seq END, g.attempt_count, true,
-    g.destination, left(concat_ws('; before: ', 'abandoned by ' || g.claim_worker, g.last_failure), 8192), g.remote_ref
+    g.destination, left(concat_ws('; before: ', 'abandoned by ' || g.claim_worker, nullif(g.last_failure, '')), 8192), g.remote_ref
   FROM gone g),
 released AS (
   UPDATE "shop"."option_outbox_queue" q
@@ -433,7 +433,7 @@ gone AS (
 kept AS (
   INSERT INTO "shop"."option_outbox_outcome" (outbox_id, claim_token, completed_at, seq, attempt_count, failed, destination, last_failure, remote_ref)
   SELECT g.outbox_id, g.claim_token, (SELECT t.at FROM t), CASE WHEN g.order_key IS NOT NULL THEN g.seq END, g.attempt_count, true,
-    g.destination, left(concat_ws('; before: ', 'expired', g.last_failure), 8192), g.remote_ref
+    g.destination, left(concat_ws('; before: ', 'expired', nullif(g.last_failure, '')), 8192), g.remote_ref
   FROM gone g)
 SELECT g.outbox_id FROM gone g ORDER BY g.outbox_id`
 
@@ -466,7 +466,7 @@ back AS MATERIALIZED (
   SELECT g.outbox_id, CASE WHEN g.outbox_id IN (SELECT f.outbox_id FROM freed f) THEN g.seq END AS seq,
     CASE WHEN m.expires_at > (SELECT t.at FROM t) THEN m.expires_at END AS expires_at, g.destination,
     g.destination || '/' || m.payload_type || '@' || m.payload_version AS kind, m.order_key, m.limit_key,
-    left(concat_ws('; before: ', 'requeued: ' || $2::text, g.last_failure), 8192) AS last_failure, g.remote_ref
+    left(concat_ws('; before: ', 'requeued: ' || $2::text, nullif(g.last_failure, '')), 8192) AS last_failure, g.remote_ref
   FROM gone g CROSS JOIN LATERAL (
     SELECT w.expires_at, w.payload_type, w.payload_version, w.order_key, w.limit_key
     FROM "shop"."option_outbox_message" w WHERE w.outbox_id = g.outbox_id LIMIT 1) m),
