@@ -168,7 +168,7 @@ func columnsMatch(f *jen.File, store model.Store) {
 			differs = got.Clone().Op("==").Nil().Op("||")
 		}
 		if c.Type == schema.ColumnTimestamptz {
-			differs.Op("!").Add(got.Clone()).Dot("Equal").Call(jen.Op("*").Add(wanted))
+			differs.Op("!").Add(got.Clone()).Dot("Equal").Call(jen.Id("stamp").Call(jen.Op("*").Add(wanted)))
 		} else {
 			differs.Add(value).Op("!=").Op("*").Add(wanted)
 		}

@@ -134,10 +134,10 @@ picked AS MATERIALIZED (
       WHERE NOT n.held AND n.place <= $10::integer
       LIMIT 2 * d.n + $10::integer),
     whole AS MATERIALIZED (
-      SELECT f.outbox_id, f.version, f.order_key, f.head, f.seq, f.ready, f.ahead
+      SELECT f.outbox_id, f.version, f.order_key, f.head, f.seq, f.ready,
+        count(*) FILTER (WHERE f.ready) OVER (ORDER BY f.head, f.seq) - count(*) FILTER (WHERE f.ready) OVER (PARTITION BY f.head ORDER BY f.seq) AS ahead
       FROM (
-        SELECT g.outbox_id, g.version, g.order_key, g.head, g.seq, g.ready, g.size, count(*) OVER (PARTITION BY g.head) AS n,
-          count(*) FILTER (WHERE g.ready) OVER (ORDER BY g.head, g.seq) - count(*) FILTER (WHERE g.ready) OVER (PARTITION BY g.head ORDER BY g.seq) AS ahead
+        SELECT g.outbox_id, g.version, g.order_key, g.head, g.seq, g.ready, g.size, count(*) OVER (PARTITION BY g.head) AS n
         FROM firsts g) f
       WHERE f.n = f.size),
     mine AS MATERIALIZED (

@@ -144,7 +144,7 @@ func (f ColumnsFilter) match(c Columns) bool {
 	if f.C != nil && (c.C == nil || *c.C != *f.C) {
 		return false
 	}
-	if f.Time != nil && !c.Time.Equal(*f.Time) {
+	if f.Time != nil && !c.Time.Equal(stamp(*f.Time)) {
 		return false
 	}
 	if f.UUID != nil && (c.UUID == nil || *c.UUID != *f.UUID) {

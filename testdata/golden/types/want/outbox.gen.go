@@ -195,7 +195,7 @@ func (f ColumnsFilter) match(c Columns) bool {
 	if f.Urgent != nil && c.Urgent != *f.Urgent {
 		return false
 	}
-	if f.BookedAt != nil && !c.BookedAt.Equal(*f.BookedAt) {
+	if f.BookedAt != nil && !c.BookedAt.Equal(stamp(*f.BookedAt)) {
 		return false
 	}
 	if f.BookedOn != nil && c.BookedOn != *f.BookedOn {
@@ -216,7 +216,7 @@ func (f ColumnsFilter) match(c Columns) bool {
 	if f.Archived != nil && (c.Archived == nil || *c.Archived != *f.Archived) {
 		return false
 	}
-	if f.SeenAt != nil && (c.SeenAt == nil || !c.SeenAt.Equal(*f.SeenAt)) {
+	if f.SeenAt != nil && (c.SeenAt == nil || !c.SeenAt.Equal(stamp(*f.SeenAt))) {
 		return false
 	}
 	if f.DueOn != nil && (c.DueOn == nil || *c.DueOn != *f.DueOn) {
