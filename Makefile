@@ -15,6 +15,12 @@ test: check
 	go test -race ./...
 	cd bench && go test ./...
 
+# The tests of the store on each version of Postgres that it supports, with
+# programs that come from npm.
+.PHONY: test-matrix
+test-matrix:
+	internal/pgtest/matrix.sh ./templates/outbox
+
 # Goldens lie under testdata and the benchmarks are a module of their own, so
 # that ./... passes both by.
 .PHONY: check
@@ -31,6 +37,7 @@ golden:
 	go test ./generator ./generator/emit -update
 	cd examples/orders && go run ../../cmd/outboxgen generate
 
+# A small size, to see that it works; "cd bench && go run ." gives figures.
 .PHONY: bench
 bench:
-	cd bench && go run .
+	cd bench && go run . -quick

@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outboxgen/outboxgen/bench/internal/benchbox"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 )
 
@@ -15,7 +18,7 @@ import (
 // speed. The experiments themselves fail when a claim gives another number of
 // rows than it should or a message is lost.
 func TestExperiments(t *testing.T) {
-	tiny := scale{rounds: 2, history: 500, claims: 3, transactions: 20, messages: 300, underSnapshot: 1000}
+	tiny := scale{rounds: 2, history: 500, calls: 3, transactions: 20, messages: 300, underSnapshot: 1000}
 	for _, e := range experiments {
 		t.Run(e.name, func(t *testing.T) {
 			tables, err := e.run(t.Context(), func(context.Context) (*pgxpool.Pool, error) { return pgtest.Pool(t), nil }, tiny)
@@ -30,6 +33,106 @@ func TestExperiments(t *testing.T) {
 					checkRow(t, r, tiny.rounds)
 				}
 				t.Log("\n" + table.String())
+			}
+		})
+	}
+}
+
+// scripted is an outbox of which each call of deliver is written down.
+type scripted struct {
+	outbox
+	next    func(worker string) (int, error)
+	waiting int // messages
+}
+
+func (s *scripted) name() string { return "scripted" }
+
+func (s *scripted) deliver(_ context.Context, worker string) (int, error) {
+	return s.next(worker)
+}
+
+func (s *scripted) left(context.Context) (int, error) { return s.waiting, nil }
+
+func TestDrainAsksAgainWhenAnotherWorkerHasSettled(t *testing.T) {
+	var calls atomic.Int32
+	var holder string // of the key that both messages have
+	last := 1         // messages that are left when the holder has settled
+	cameAwayWithNothing := make(chan struct{})
+	err := drain(t.Context(), &scripted{next: func(worker string) (int, error) {
+		switch calls.Add(1) {
+		case 1:
+			holder = worker
+			<-cameAwayWithNothing
+			return 1, nil
+		case 2: // by the other
+			close(cameAwayWithNothing)
+			return 0, nil
+		}
+		if worker == holder {
+			return 0, nil
+		}
+		n := last
+		last = 0
+		return n, nil
+	}}, 2, 2, nil)
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDrainFails(t *testing.T) {
+	broken := errors.New("broken")
+	for _, c := range []struct {
+		name     string
+		first    int // messages that the first call gives
+		err      error
+		waiting  int
+		messages int
+	}{
+		{"when a worker does, though others find nothing", 0, broken, 0, 0},
+		{"when a message is lost", 1, nil, 0, 2},
+		{"when a message is delivered twice", 2, nil, 0, 1},
+		{"when a message is left", 1, nil, 1, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var calls atomic.Int32
+			err := drain(t.Context(), &scripted{waiting: c.waiting, next: func(string) (int, error) {
+				if calls.Add(1) == 1 {
+					return c.first, c.err
+				}
+				return 0, nil
+			}}, c.messages, 4, nil)
+			if err == nil || c.err != nil && !errors.Is(err, c.err) {
+				t.Errorf("the error is %v", err)
+			}
+		})
+	}
+}
+
+func TestKeyOrder(t *testing.T) {
+	entry := func(id byte, key string) benchbox.Entry {
+		return benchbox.Entry{ID: benchbox.OutboxID{id}, OrderKey: key}
+	}
+	for _, c := range []struct {
+		name      string
+		delivered []benchbox.Entry
+		want      int
+	}{
+		{"in order", []benchbox.Entry{entry(1, "a"), entry(3, "a"), entry(4, "a")}, 0},
+		{"keys have no order among them", []benchbox.Entry{entry(4, "a"), entry(1, "b"), entry(2, "b")}, 0},
+		{"one came late", []benchbox.Entry{entry(2, "a"), entry(1, "a"), entry(3, "a")}, 1},
+		{"two came late", []benchbox.Entry{entry(3, "a"), entry(1, "a"), entry(2, "a")}, 2},
+		{"one came twice", []benchbox.Entry{entry(1, "a"), entry(1, "a")}, 1},
+		{"one that is not known", []benchbox.Entry{entry(9, "a")}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var order keyOrder
+			order.begin(map[benchbox.OutboxID]int64{{1}: 10, {2}: 20, {3}: 30, {4}: 40})
+			for _, e := range c.delivered {
+				order.watch([]benchbox.Entry{e})
+			}
+			if order.astray != c.want {
+				t.Errorf("%d are out of order, want %d", order.astray, c.want)
 			}
 		})
 	}

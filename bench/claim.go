@@ -10,7 +10,7 @@ import (
 	"github.com/outboxgen/outboxgen/bench/internal/benchbox"
 )
 
-// warmUp is the number of claims that are not measured, after which the server
+// warmUp is the number of calls that are not measured, after which the server
 // has planned the statement for good.
 const warmUp = 10
 
@@ -120,7 +120,7 @@ func measureShape(ctx context.Context, sides []*claimSide, shape claimShape, s s
 	}
 	for range s.rounds {
 		times := make([][]float64, len(sides))
-		for range s.claims {
+		for range s.calls {
 			for i, side := range sides {
 				took, err := side.measure(ctx, shape)
 				if err != nil {

@@ -69,7 +69,11 @@ WHERE q.outbox_id = ANY (ARRAY(
   SELECT w.outbox_id FROM classic_outbox w
   WHERE w.status = 'pending' AND w.destination = 'ledger' AND w.next_attempt_at <= (SELECT clock_timestamp())
   ORDER BY w.next_attempt_at LIMIT $3::integer FOR UPDATE SKIP LOCKED))
-RETURNING q.outbox_id, q.command_id, q.destination, q.payload_type, q.payload_version, q.idempotency_key,
+RETURNING ` + sqlClassicColumns
+
+// sqlClassicColumns are those of a classicMessage, of a table or view q.
+const sqlClassicColumns = `
+  q.outbox_id, q.command_id, q.destination, q.payload_type, q.payload_version, q.idempotency_key,
   q.payload::text, q.headers::text, q.created_at, q.expires_at, q.attempt_count, q.attempted_at, q.remote_ref`
 
 const sqlClassicComplete = `
@@ -85,19 +89,37 @@ FROM (` + sqlPastOrders + `) p ORDER BY p.outbox_id`
 func (c *classic) name() string { return "one table" }
 
 func (c *classic) enqueue(ctx context.Context, tx pgx.Tx, o benchbox.OrderPlaced) error {
-	if err := o.Validate(); err != nil {
+	args, err := classicArguments(o)
+	if err != nil {
 		return err
+	}
+	_, err = tx.Exec(ctx, sqlClassicEnqueue, args...)
+	return err
+}
+
+func (c *classic) queue(_ context.Context, batch *pgx.Batch, o benchbox.OrderPlaced) error {
+	args, err := classicArguments(o)
+	if err != nil {
+		return err
+	}
+	batch.Queue(sqlClassicEnqueue, args...)
+	return nil
+}
+
+// classicArguments are those of sqlClassicEnqueue.
+func classicArguments(o benchbox.OrderPlaced) ([]any, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
 	}
 	payload, err := o.MarshalJSON()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	id, err := uuid.NewV7()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = tx.Exec(ctx, sqlClassicEnqueue, id.String(), o.OrderID.String(), time.Now(), "order_placed:"+o.OrderID.String(), string(payload))
-	return err
+	return []any{id.String(), o.OrderID.String(), time.Now(), "order_placed:" + o.OrderID.String(), string(payload)}, nil
 }
 
 func (c *classic) fill(ctx context.Context, n int) error {
@@ -109,7 +131,7 @@ func (c *classic) fill(ctx context.Context, n int) error {
 	return err
 }
 
-// classicMessage is a claimed message.
+// classicMessage is a message with what a worker must know of it.
 type classicMessage struct {
 	id, command            uuid.UUID
 	destination, kind, key string
@@ -121,20 +143,23 @@ type classicMessage struct {
 	decoded                benchbox.OrderPlaced
 }
 
+// scanClassic reads sqlClassicColumns.
+func scanClassic(row pgx.CollectableRow) (m classicMessage, err error) {
+	err = row.Scan(&m.id, &m.command, &m.destination, &m.kind, &m.version, &m.key, &m.payload, &m.headers, &m.created,
+		&m.expires, &m.attempt, &m.attempted, &m.ref)
+	if err != nil {
+		return m, err
+	}
+	return m, m.decoded.UnmarshalJSON([]byte(m.payload))
+}
+
 func (c *classic) deliver(ctx context.Context, worker string) (int, error) {
 	token := rand.Int64()
 	rows, err := c.db.Query(ctx, sqlClassicClaim, token, worker, batchSize)
 	if err != nil {
 		return 0, err
 	}
-	messages, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (m classicMessage, err error) {
-		err = row.Scan(&m.id, &m.command, &m.destination, &m.kind, &m.version, &m.key, &m.payload, &m.headers, &m.created,
-			&m.expires, &m.attempt, &m.attempted, &m.ref)
-		if err != nil {
-			return m, err
-		}
-		return m, m.decoded.UnmarshalJSON([]byte(m.payload))
-	})
+	messages, err := pgx.CollectRows(rows, scanClassic)
 	if err != nil || len(messages) == 0 {
 		return 0, err
 	}

@@ -3,14 +3,16 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-)
 
-const producers = 4
+	"github.com/outboxgen/outboxgen/bench/internal/benchbox"
+)
 
 const sqlBusinessTable = "CREATE TABLE business_order (order_id uuid PRIMARY KEY, customer text NOT NULL, placed_at timestamptz NOT NULL)"
 
@@ -33,38 +35,131 @@ func measureEnqueue(ctx context.Context, database databaseMaker, s scale) ([]tab
 	}
 	rows := []row{{name: contenders[0].name()}, {name: "one INSERT"}}
 	rows[0].against, rows[0].target = &rows[1], atLeast(0.9)
-	for _, o := range contenders { // prepares the statements on every connection
-		if err := produce(ctx, db, o, 10*producers); err != nil {
-			return nil, err
-		}
+	services := []service{{db, contenders[0], inTransaction}, {db, contenders[1], inTransaction}}
+	if err := measureServices(ctx, services, 4, s, rows); err != nil {
+		return nil, err
 	}
-	for range s.rounds {
-		for i, o := range contenders {
-			start := time.Now()
-			if err := produce(ctx, db, o, s.transactions); err != nil {
-				return nil, err
-			}
-			rows[i].values = append(rows[i].values, float64(s.transactions)/time.Since(start).Seconds())
-		}
+	if err := checkMessages(ctx, db, contenders); err != nil {
+		return nil, err
 	}
 	return []table{{title: "business INSERT and one enqueue in its transaction, 4 producers", unit: "transactions/s", rows: rows}}, nil
 }
 
+// measureQueue counts the same transactions where the business INSERT, the
+// message and the commit are one round trip, against those where each is one.
+func measureQueue(ctx context.Context, database databaseMaker, s scale) ([]table, error) {
+	db, err := database(ctx)
+	if err != nil {
+		return nil, err
+	}
+	producers := []int{4, 16}
+	config := db.Config()
+	config.MaxConns = int32(slices.Max(producers)) // nobody waits for a connection
+	if db, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	contenders, err := openOutboxes(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := db.Exec(ctx, sqlBusinessTable+";"+sqlClassicIndexes, pgx.QueryExecModeSimpleProtocol); err != nil {
+		return nil, err
+	}
+	services := []service{
+		{db, contenders[1], inTransaction}, {db, contenders[1], inBatch},
+		{db, contenders[0], inTransaction}, {db, contenders[0], inBatch},
+	}
+	var tables []table
+	for _, n := range producers {
+		rows := []row{{name: "one INSERT"}, {name: "one INSERT in the batch"}, {name: "Enqueue"}, {name: "QueueEnqueue"}}
+		rows[1].against, rows[2].against, rows[3].against = &rows[0], &rows[0], &rows[2]
+		if err := measureServices(ctx, services, n, s, rows); err != nil {
+			return nil, err
+		}
+		tables = append(tables, table{
+			title: fmt.Sprintf("business INSERT and one message, statement by statement and in one batch, %d producers", n),
+			unit:  "transactions/s", rows: rows,
+		})
+	}
+	return tables, checkMessages(ctx, db, contenders)
+}
+
+// checkMessages fails when there is not one message for each order.
+func checkMessages(ctx context.Context, db *pgxpool.Pool, contenders []outbox) error {
+	orders, err := count(ctx, db, "SELECT count(*) FROM business_order")
+	if err != nil {
+		return err
+	}
+	messages := 0
+	for _, o := range contenders {
+		n, err := o.left(ctx)
+		if err != nil {
+			return err
+		}
+		messages += n
+	}
+	if messages != orders {
+		return fmt.Errorf("there are %d messages for %d orders", messages, orders)
+	}
+	return nil
+}
+
+// A service stores orders, each with a message of it in one transaction.
+type service struct {
+	db    *pgxpool.Pool
+	to    outbox
+	place func(ctx context.Context, db *pgxpool.Pool, to outbox, order benchbox.OrderPlaced) error
+}
+
+// inTransaction sends each statement by itself.
+func inTransaction(ctx context.Context, db *pgxpool.Pool, to outbox, order benchbox.OrderPlaced) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, sqlBusinessInsert, order.OrderID, order.Customer, order.PlacedAt); err != nil {
+			return err
+		}
+		return to.enqueue(ctx, tx, order)
+	})
+}
+
+// inBatch sends all statements at once, which makes them a transaction.
+func inBatch(ctx context.Context, db *pgxpool.Pool, to outbox, order benchbox.OrderPlaced) error {
+	batch := &pgx.Batch{}
+	batch.Queue(sqlBusinessInsert, order.OrderID, order.Customer, order.PlacedAt)
+	if err := to.queue(ctx, batch, order); err != nil {
+		return err
+	}
+	return db.SendBatch(ctx, batch).Close()
+}
+
+// measureServices adds the transactions per second of each service to its row.
+func measureServices(ctx context.Context, services []service, producers int, s scale, rows []row) error {
+	for _, one := range services { // prepares the statements on every connection
+		if err := one.produce(ctx, producers, 10*producers); err != nil {
+			return err
+		}
+	}
+	for range s.rounds {
+		for i, one := range services {
+			start := time.Now()
+			if err := one.produce(ctx, producers, s.transactions); err != nil {
+				return err
+			}
+			rows[i].values = append(rows[i].values, float64(s.transactions)/time.Since(start).Seconds())
+		}
+	}
+	return nil
+}
+
 // produce runs n transactions, shared among the producers.
-func produce(ctx context.Context, db *pgxpool.Pool, o outbox, n int) error {
+func (s service) produce(ctx context.Context, producers, n int) error {
 	return together(producers, func(producer int) error {
 		for i := producer; i < n; i += producers {
 			order, err := newOrder()
 			if err != nil {
 				return err
 			}
-			err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-				if _, err := tx.Exec(ctx, sqlBusinessInsert, order.OrderID, order.Customer, order.PlacedAt); err != nil {
-					return err
-				}
-				return o.enqueue(ctx, tx, order)
-			})
-			if err != nil {
+			if err := s.place(ctx, s.db, s.to, order); err != nil {
 				return err
 			}
 		}

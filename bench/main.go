@@ -13,9 +13,12 @@
 //
 //	claim     a claim of 100 rows beside a large history, against an empty one
 //	enqueue   an enqueue in the caller's transaction, against one plain INSERT
+//	queue     one in the caller's batch, against one in a transaction
 //	wal       the write-ahead log for one message, against one classical table
 //	drain     claiming and settling in a bare loop, against one classical table
-//	snapshot  the same while another connection holds a snapshot open
+//	ordered   the same where messages have an order, against where they have none
+//	snapshot  draining while another connection holds a snapshot open
+//	list      pages and counts beside a large history, against the view
 //
 // The classical table is in classic.go: one row for a message, with a status,
 // claimed with SKIP LOCKED and settled in batches.
@@ -72,15 +75,15 @@ func main() {
 type scale struct {
 	rounds        int
 	history       int // messages that stand beside those to be claimed
-	claims        int // in a round
+	calls         int // of a claim, or of a read, in a round
 	transactions  int // of all producers in a round
 	messages      int // to be drained in a round
 	underSnapshot int // messages to be drained in a round while a snapshot is open
 }
 
 var (
-	full  = scale{rounds: 7, history: 1_000_000, claims: 200, transactions: 4_000, messages: 20_000, underSnapshot: 100_000}
-	small = scale{rounds: 3, history: 100_000, claims: 20, transactions: 400, messages: 2_000, underSnapshot: 10_000}
+	full  = scale{rounds: 7, history: 1_000_000, calls: 200, transactions: 4_000, messages: 20_000, underSnapshot: 100_000}
+	small = scale{rounds: 3, history: 100_000, calls: 20, transactions: 400, messages: 2_000, underSnapshot: 10_000}
 )
 
 // An experiment gives the tables of one question. database makes an empty
@@ -95,9 +98,12 @@ type databaseMaker func(context.Context) (*pgxpool.Pool, error)
 var experiments = []experiment{
 	{"claim", measureClaim},
 	{"enqueue", measureEnqueue},
+	{"queue", measureQueue},
 	{"wal", measureWAL},
 	{"drain", measureDrain},
+	{"ordered", measureOrdered},
 	{"snapshot", measureSnapshot},
+	{"list", measureList},
 }
 
 func names() []string {

@@ -22,10 +22,12 @@ type outbox interface {
 	name() string
 	// enqueue stores a message for the ledger in the caller's transaction.
 	enqueue(ctx context.Context, tx pgx.Tx, o benchbox.OrderPlaced) error
-	// fill stores n messages for the ledger that are due.
+	// queue adds to a batch what enqueue does.
+	queue(ctx context.Context, batch *pgx.Batch, o benchbox.OrderPlaced) error
+	// fill stores n messages that are due, all for one destination.
 	fill(ctx context.Context, n int) error
-	// deliver claims a batch for the ledger, decodes it and settles it as
-	// completed. It returns the number of messages.
+	// deliver claims a batch of these, decodes it and settles it as completed.
+	// It returns the number of messages.
 	deliver(ctx context.Context, worker string) (int, error)
 	// left is the number of messages that are not completed.
 	left(ctx context.Context) (int, error)
@@ -61,24 +63,31 @@ func (g *generated) enqueue(ctx context.Context, tx pgx.Tx, o benchbox.OrderPlac
 	return err
 }
 
+func (g *generated) queue(ctx context.Context, batch *pgx.Batch, o benchbox.OrderPlaced) error {
+	_, err := g.store.QueueEnqueue(ctx, batch, benchbox.NewCommand(benchbox.CommandID(o.OrderID)), benchbox.ToLedger(o))
+	return err
+}
+
 func (g *generated) fill(ctx context.Context, n int) error {
 	return g.insert(ctx, history{n: n, destination: benchbox.DestinationLedger, state: due, age: time.Hour})
 }
 
 func (g *generated) deliver(ctx context.Context, worker string) (int, error) {
 	entries, err := g.claim(ctx, worker, map[benchbox.Destination]int{benchbox.DestinationLedger: batchSize})
-	if err != nil || len(entries) == 0 {
+	if err != nil {
 		return 0, err
 	}
+	return len(entries), g.complete(ctx, entries)
+}
+
+// complete settles rows as completed, none of which may be refused.
+func (g *generated) complete(ctx context.Context, entries []benchbox.Entry) error {
 	settlements := make([]benchbox.Settlement, len(entries))
 	for i, e := range entries {
 		settlements[i] = e.Claim.Completed("")
 	}
 	answers, err := g.store.Settle(ctx, settlements...)
-	if err != nil {
-		return 0, err
-	}
-	return len(entries), errors.Join(answers...)
+	return errors.Join(append(answers, err)...)
 }
 
 // claim claims rows, all of which must be readable.
@@ -118,6 +127,7 @@ type history struct {
 	n           int
 	destination benchbox.Destination
 	state       state
+	keys        int           // that the messages have in turn; 0 = they are not ordered
 	age         time.Duration // of the oldest message; the others follow up to the present
 }
 
@@ -126,7 +136,9 @@ type state int
 const (
 	due state = iota
 	scheduled
+	unknown
 	completed
+	failed
 )
 
 // insert stores a history.
@@ -135,7 +147,7 @@ func (g *generated) insert(ctx context.Context, h history) error {
 	if err != nil {
 		return err
 	}
-	_, err = g.db.Exec(ctx, sqlInsertMessages, h.n, h.age.Microseconds(), string(h.destination), payload, order)
+	_, err = g.db.Exec(ctx, sqlInsertMessages, h.n, h.age.Microseconds(), string(h.destination), payload, order, h.keys)
 	if err != nil {
 		return err
 	}
@@ -149,28 +161,34 @@ func (g *generated) insert(ctx context.Context, h history) error {
 // sqlPastOrders gives $1 orders from $2 microseconds ago until now, the oldest
 // first, with ids as UUIDv7 has them. $5 is the order in the payload $4.
 const sqlPastOrders = `
-SELECT (lpad(to_hex((extract(epoch FROM o.at) * 1000)::bigint), 12, '0') || '7' || substr(o.random, 1, 3) || '8' || substr(o.random, 4, 15))::uuid AS outbox_id,
+SELECT o.n, (lpad(to_hex((extract(epoch FROM o.at) * 1000)::bigint), 12, '0') || '7' || substr(o.random, 1, 3) || '8' || substr(o.random, 4, 15))::uuid AS outbox_id,
   o.order_id, o.at, replace($4::text, $5::text, o.order_id::text)::json AS payload
 FROM (
-  SELECT at, gen_random_uuid() AS order_id, replace(gen_random_uuid()::text, '-', '') AS random
-  FROM (SELECT now() - (1 - n::float8 / $1::integer) * ($2::bigint * interval '1 microsecond') AS at FROM generate_series(1, $1::integer) n) t) o`
+  SELECT n, at, gen_random_uuid() AS order_id, replace(gen_random_uuid()::text, '-', '') AS random
+  FROM (SELECT n, now() - (1 - n::float8 / $1::integer) * ($2::bigint * interval '1 microsecond') AS at FROM generate_series(1, $1::integer) n) t) o`
 
 const sqlInsertMessages = `
-INSERT INTO outbox_message (outbox_id, command_id, created_at, payload_version, destination, payload_type, idempotency_key, payload)
-SELECT p.outbox_id, p.order_id, p.at, 1, $3::text, 'order_placed', 'order_placed:' || p.order_id, p.payload
+INSERT INTO outbox_message (outbox_id, command_id, created_at, payload_version, destination, payload_type, idempotency_key, payload, order_key)
+SELECT p.outbox_id, p.order_id, p.at, 1, $3::text, 'order_placed', 'order_placed:' || p.order_id, p.payload, 'customer ' || p.n % NULLIF($6::integer, 0)
 FROM (` + sqlPastOrders + `) p ORDER BY p.outbox_id`
 
 // sqlInsertStates give the messages of a destination that have none a state.
 var sqlInsertStates = map[state]string{
 	due: `
-INSERT INTO outbox_queue (outbox_id, destination, kind)
-SELECT m.outbox_id, m.destination, m.destination || '/order_placed@1'` + sqlStateless,
+INSERT INTO outbox_queue (outbox_id, destination, kind, order_key)
+SELECT m.outbox_id, m.destination, m.destination || '/order_placed@1', m.order_key` + sqlStateless,
 	scheduled: `
 INSERT INTO outbox_queue (outbox_id, destination, kind, next_attempt_at)
 SELECT m.outbox_id, m.destination, m.destination || '/order_placed@1', now() + interval '1 day' + (m.created_at - now()) / 100` + sqlStateless,
+	unknown: `
+INSERT INTO outbox_queue (outbox_id, destination, kind, claim_token, attempt_count, attempted_at, unknown, unknown_since)
+SELECT m.outbox_id, m.destination, m.destination || '/order_placed@1', 1, 1, m.created_at, true, m.created_at + interval '1 minute'` + sqlStateless,
 	completed: `
 INSERT INTO outbox_outcome (outbox_id, claim_token, completed_at, attempt_count, failed, destination)
 SELECT m.outbox_id, 1, m.created_at + interval '1 second', 1, false, m.destination` + sqlStateless,
+	failed: `
+INSERT INTO outbox_outcome (outbox_id, claim_token, completed_at, attempt_count, failed, destination, last_failure)
+SELECT m.outbox_id, 1, m.created_at + interval '1 hour', 10, true, m.destination, 'connection refused'` + sqlStateless,
 }
 
 const sqlStateless = `

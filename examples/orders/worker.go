@@ -110,7 +110,8 @@ func (w *worker) deliver(ctx context.Context, e orderbox.Entry) error {
 }
 
 // reconcile asks the payment provider about the rows whose outcome nobody knows
-// and whose question is due at the given time.
+// and whose question is due at the given time. What has not arrived is sent
+// again, unless its attempts are used up.
 func (w *worker) reconcile(ctx context.Context, at time.Time) error {
 	entries, err := w.box.ClaimUnknown(ctx, orderbox.ClaimRequest{
 		WorkerID: w.name, Limits: map[orderbox.Destination]int{orderbox.DestinationPayments: 100}, At: at,
@@ -122,7 +123,7 @@ func (w *worker) reconcile(ctx context.Context, at time.Time) error {
 		if ref, arrived := w.remotes.find(e); arrived {
 			err = w.box.MarkCompleted(ctx, e.Claim, ref)
 		} else {
-			err = w.box.MarkRetry(ctx, e.Claim, "the provider has never heard of it", time.Time{})
+			err = w.box.MarkNeverArrived(ctx, e.Claim, "the provider has never heard of it")
 		}
 		if err != nil {
 			return err

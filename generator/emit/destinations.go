@@ -44,7 +44,7 @@ func ambiguousEnd(d *model.Destination) string {
 	switch {
 	case d.Idempotent:
 		return "It is idempotent: a message that may or may not have arrived is sent again."
-	case d.Reconcile.None:
+	case !d.Asked():
 		return "It is not idempotent: a message that may or may not have arrived is not sent\n" +
 			"again; its row waits as outcome_unknown until a person decides."
 	default:
@@ -161,29 +161,55 @@ func destinationPolicy(f *jen.File, d *model.Destination) {
 	for _, p := range d.Accepts {
 		kinds = append(kinds, jen.Lit(d.Kind(p)))
 	}
-	values := []jen.Code{
-		jen.Id("destination").Op(":").Id(constantOf(d)),
-		jen.Id("kinds").Op(":").Index().String().Add(elements(kinds)),
-		jen.Id("idempotent").Op(":").Lit(d.Idempotent),
-		jen.Id("lease").Op(":").Add(duration(d.Lease)),
-		jen.Id("maxAttempts").Op(":").Lit(d.Retry.MaxAttempts),
+	var values []jen.Code
+	set := func(field string, value jen.Code) { values = append(values, jen.Id(field).Op(":").Add(value)) }
+
+	set("destination", jen.Id(constantOf(d)))
+	set("kinds", jen.Index().String().Add(elements(kinds)))
+	set("idempotent", jen.Lit(d.Idempotent))
+	if len(d.OrderBy) > 0 {
+		set("ordered", jen.True())
 	}
-	firstQuestion := jen.Code(jen.Id("neverAsked"))
-	if !d.Idempotent && !d.Reconcile.None {
-		firstQuestion = duration(d.Reconcile.First)
+	set("timeout", duration(d.Timeout))
+	set("lease", duration(d.Lease))
+	set("maxAttempts", jen.Lit(d.Retry.MaxAttempts))
+	if len(d.Retry.Delays) > 0 {
+		var delays []jen.Code
+		for _, delay := range d.Retry.Delays {
+			delays = append(delays, duration(delay))
+		}
+		set("retryDelays", jen.Index().Qual(pathTime, "Duration").Add(elements(delays)))
+	} else {
+		set("retryInitial", duration(d.Retry.Initial))
+		set("retryMax", duration(d.Retry.Max))
+		set("retryFactor", fraction(d.Retry.Factor))
+		set("retryJitter", fraction(d.Retry.Jitter))
 	}
-	values = append(values, jen.Id("firstQuestion").Op(":").Add(firstQuestion))
-	if !d.Idempotent && d.Reconcile.GiveUp != 0 {
-		values = append(values, jen.Id("giveUp").Op(":").Add(duration(d.Reconcile.GiveUp)))
+	if d.Asked() {
+		set("firstQuestion", duration(d.Reconcile.First))
+		set("askEvery", duration(d.Reconcile.Every))
+		if d.Reconcile.GiveUp != 0 {
+			set("giveUp", duration(d.Reconcile.GiveUp))
+		}
+	} else {
+		set("firstQuestion", jen.Id("neverAsked"))
 	}
-	values = append(values,
-		jen.Id("keepCompleted").Op(":").Add(keep(d.KeepCompleted)),
-		jen.Id("keepFailed").Op(":").Add(keep(d.KeepFailed)),
-	)
+	set("concurrency", jen.Lit(d.Limits.Concurrency))
+	if d.Limits.Rate.Count != 0 {
+		set("rate", rate(d.Limits.Rate))
+	}
+	if len(d.Limits.Per) > 0 {
+		set("per", jen.True())
+	}
+	if d.Limits.Total != 0 {
+		set("total", jen.Lit(d.Limits.Total))
+	}
+	set("keepCompleted", keep(d.KeepCompleted))
+	set("keepFailed", keep(d.KeepFailed))
 	if d.Expires != 0 {
-		values = append(values, jen.Id("expires").Op(":").Add(duration(d.Expires)))
+		set("expires", duration(d.Expires))
 	}
-	declare(f, []string{d.PolicyName + " is what the store must know of " + d.Name + "."},
+	declare(f, []string{d.PolicyName + " is what the specification says of " + d.Name + "."},
 		jen.Var().Id(d.PolicyName).Op("=").Id("policy").Add(lines(values)))
 }
 
@@ -234,6 +260,17 @@ func duration(d time.Duration) jen.Code {
 	}
 	panic(fmt.Sprintf("no unit divides %d", d)) // a nanosecond divides every duration
 }
+
+// rate is the calls in a second.
+func rate(r schema.Rate) jen.Code {
+	if r.Per == time.Second {
+		return whole(int64(r.Count))
+	}
+	return jen.Op(strconv.Itoa(r.Count) + ".0").Op("/").Add(whole(int64(r.Per / time.Second)))
+}
+
+// fraction is a number as a person would write it.
+func fraction(n float64) jen.Code { return jen.Op(strconv.FormatFloat(n, 'g', -1, 64)) }
 
 // whole is an untyped constant; jen.Lit gives an int64 its type.
 func whole(n int64) *jen.Statement { return jen.Op(strconv.FormatInt(n, 10)) }

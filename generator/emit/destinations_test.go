@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/dave/jennifer/jen"
+
+	"github.com/outboxgen/outboxgen/schema"
 )
 
 func TestDurationsAreWrittenInTheirLargestUnit(t *testing.T) {
@@ -32,5 +34,28 @@ func TestDurationsAreWrittenInTheirLargestUnit(t *testing.T) {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
 		})
+	}
+}
+
+func TestRatesAreWrittenAsCallsInASecond(t *testing.T) {
+	for _, test := range []struct {
+		rate schema.Rate
+		want string
+	}{
+		{schema.Rate{Count: 50, Per: time.Second}, "50"},
+		{schema.Rate{Count: 100, Per: time.Minute}, "100.0 / 60"},
+		{schema.Rate{Count: 5, Per: time.Hour}, "5.0 / 3600"},
+	} {
+		if got := jen.Add(rate(test.rate)).GoString(); got != test.want {
+			t.Errorf("%d in %s: got %s, want %s", test.rate.Count, test.rate.Per, got, test.want)
+		}
+	}
+}
+
+func TestFractionsAreWrittenShortest(t *testing.T) {
+	for n, want := range map[float64]string{0: "0", 0.2: "0.2", 2: "2", 1.5: "1.5"} {
+		if got := jen.Add(fraction(n)).GoString(); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
 	}
 }

@@ -29,6 +29,7 @@ func Files(m *model.Model) ([]File, error) {
 		{"outbox.gen.go", Outbox},
 		{"payloads.gen.go", Payloads},
 		{"destinations.gen.go", Destinations},
+		{"handlers.gen.go", HandlerInterfaces},
 		{"sql.gen.go", SQL},
 	}
 	files := make([]File, len(specific))

@@ -18,6 +18,12 @@ func arguments(values []jen.Code) *jen.Statement {
 	if len(values) <= fewElements {
 		return jen.Params(values...)
 	}
+	return argumentLines(values)
+}
+
+// argumentLines is the parentheses of a call or of a function's parameters, with
+// a line for each element.
+func argumentLines(values []jen.Code) *jen.Statement {
 	return jen.Custom(jen.Options{Open: "(", Close: ")", Separator: ",", Multi: true}, values...)
 }
 

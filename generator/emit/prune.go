@@ -9,11 +9,12 @@ import (
 	"slices"
 )
 
-// prunedFiles are the fixed files that serve payloads. Which of their
-// declarations a package needs follows from the types that its payloads use.
+// prunedFiles are the fixed files that serve payloads and handlers. Which of
+// their declarations a package needs follows from the types that its payloads
+// use, and from whether its destinations are asked anything.
 var prunedFiles = []string{
 	"bigint.gen.go", "date.gen.go", "decimal.gen.go", "decode.gen.go", "duration.gen.go",
-	"encode.gen.go", "jsontext.gen.go", "path.gen.go", "payload.gen.go", "validate.gen.go",
+	"encode.gen.go", "jsontext.gen.go", "path.gen.go", "payload.gen.go", "route.gen.go", "validate.gen.go",
 }
 
 // prune takes from the pruned files of a package what none of its other files

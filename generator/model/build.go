@@ -23,6 +23,7 @@ func Build(spec *schema.Spec) (*Model, schema.Diagnostics) {
 		types:    map[*schema.Type]*Type{},
 		payloads: map[*schema.Payload]*Payload{},
 		fields:   map[*schema.Field]*Field{},
+		handlers: map[*schema.Payload][]handler{},
 	}
 	b.namer.adapt(spec.Initialisms, b.report)
 	b.scope = newScope(b.report, packageReserved)
@@ -57,7 +58,14 @@ type builder struct {
 	types       map[*schema.Type]*Type
 	payloads    map[*schema.Payload]*Payload
 	fields      map[*schema.Field]*Field
+	handlers    map[*schema.Payload][]handler
 	diagnostics schema.Diagnostics
+}
+
+// handler is an interface that has a method, or two, for a payload.
+type handler struct {
+	goName string
+	asks   bool
 }
 
 func (b *builder) report(d schema.Diagnostic) { b.diagnostics = append(b.diagnostics, d) }
@@ -158,7 +166,7 @@ func (b *builder) buildTypes() []*Type {
 func (b *builder) buildPayloads() []*Payload {
 	payloads := make([]*Payload, 0, len(b.spec.Payloads))
 	for _, spec := range b.spec.Payloads {
-		c := b.claim("payload", "Message", spec.Name, spec.GoName, nil)
+		c := b.claim("payload", "Message", spec.Name, spec.GoName, b.payloadNames(spec))
 		b.claims = append(b.claims, c)
 		if c.goName != "" {
 			b.scope.versions[c.goName] = holder{what: c.what, pos: c.pos}
@@ -230,6 +238,9 @@ func (b *builder) buildDestinations() []*Destination {
 		}
 		for _, accept := range spec.Accepts {
 			d.Accepts = append(d.Accepts, b.payloads[accept.Payload])
+			if d.GoName != "" {
+				b.handlers[accept.Payload] = append(b.handlers[accept.Payload], handler{goName: d.GoName + "Handler", asks: d.Asked()})
+			}
 		}
 		slices.SortFunc(d.Accepts, comparePayloads)
 		destinations = append(destinations, d)
@@ -240,8 +251,28 @@ func (b *builder) buildDestinations() []*Destination {
 			p.Routes = append(p.Routes, d)
 		}
 	}
+	nameRoutes(b.namer, destinations)
 	return destinations
 }
+
+// payloadNames are what one payload takes: a name of the package, and methods of
+// the handlers of the destinations that accept it. These are known when all
+// destinations have been built.
+func (b *builder) payloadNames(spec *schema.Payload) func(string) []string {
+	return func(goName string) []string {
+		names := []string{goName}
+		for _, h := range b.handlers[spec] {
+			names = append(names, h.goName+"."+goName)
+			if h.asks {
+				names = append(names, h.goName+"."+ReconcileMethod(goName))
+			}
+		}
+		return names
+	}
+}
+
+// ReconcileMethod is the method of a handler that asks what became of a payload.
+func ReconcileMethod(payload string) string { return "Reconcile" + payload }
 
 // destinationNames are the names of the package that one destination takes.
 func (b *builder) destinationNames(goName string) []string {

@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -118,6 +119,28 @@ outbox.yaml:7:3: error OBX2002: payload "orderPlaced" gives the Go name OrderPla
 			`outbox.yaml:6:3: error OBX2002: destination "mailer" gives the Go name MailerHandler, which payload "mailer_handler" gives too
     hint: set go_name, such as go_name: MailerTarget
     outbox.yaml:4:12: payload "mailer_handler" is here`,
+		},
+		{
+			"a payload called as the question about another of the same destination",
+			"payloads:\n  refund: {fields: {}}\n  reconcile_refund: {fields: {}}\n" +
+				"destinations:\n  bank: {accepts: [reconcile_refund, refund], idempotent: false}\n",
+			`outbox.yaml:6:3: error OBX2002: payload "reconcile_refund" gives the method BankHandler.ReconcileRefund, which payload "refund" gives too
+    hint: set go_name, such as go_name: ReconcileRefundMessage
+    outbox.yaml:5:3: payload "refund" is here`,
+		},
+		{
+			"a payload called as the question about another, by its go_name, in two destinations",
+			"payloads:\n  refund: {fields: {}, go_name: ReconcilePayout}\n  payout: {fields: {}}\n" +
+				"destinations:\n  a: {accepts: [refund, payout], idempotent: false}\n  b: {accepts: [refund, payout], idempotent: false}\n",
+			`outbox.yaml:6:3: error OBX2002: payload "payout" gives the method AHandler.ReconcilePayout, which payload "refund" gives too
+    hint: set go_name, such as go_name: PayoutMessage
+    outbox.yaml:5:33: payload "refund" is here`,
+		},
+		{
+			"a payload called as a method that go vet knows",
+			"payloads: {read_byte: {fields: {}}}" + sends("read_byte"),
+			`outbox.yaml:4:12: error OBX2004: payload "read_byte" gives the method MailerHandler.ReadByte, which go vet wants in the form of the standard library
+    hint: set go_name, such as go_name: ReadByteMessage`,
 		},
 		{
 			"a destination whose constant is the package's own",
@@ -331,6 +354,17 @@ destinations:
 	}
 }
 
+func TestQuestionsThatNobodyAsksTakeNoName(t *testing.T) {
+	build(t, `
+payloads: {refund: {fields: {}}, reconcile_refund: {fields: {}}}
+destinations:
+  idempotent: {accepts: [refund, reconcile_refund], idempotent: true}
+  nobody_asked: {accepts: [refund, reconcile_refund], idempotent: false, reconcile: none}
+  apart: {accepts: [refund], idempotent: false}
+  from_each_other: {accepts: [reconcile_refund], idempotent: false}
+`)
+}
+
 func TestArgumentsOfColumns(t *testing.T) {
 	tests := []struct {
 		behaviour string
@@ -357,6 +391,23 @@ func TestArgumentsOfColumns(t *testing.T) {
 	}
 }
 
+func TestArgumentsOfAllHandlers(t *testing.T) {
+	m := build(t, `
+payloads: {a: {fields: {}}}
+destinations:
+  mailer: {accepts: [a], idempotent: true}
+  sms_gate: {accepts: [a], idempotent: true}
+  type: {accepts: [a], idempotent: true}
+  type_route: {accepts: [a], idempotent: true}
+  len: {accepts: [a], idempotent: true}
+`)
+	got := collect(m.Destinations, func(d *model.Destination) string { return d.GoArg })
+	want := []string{"lenRoute", "mailer", "smsGate", "typeRoute", "typeRouteRoute"}
+	if !slices.Equal(got, want) {
+		t.Errorf("arguments: %v, want %v", got, want)
+	}
+}
+
 func TestReservedNamesAreExportedSortedAndUnique(t *testing.T) {
 	names := model.ReservedNames()
 	if !slices.IsSorted(names) || len(slices.Compact(slices.Clone(names))) != len(names) {
@@ -372,5 +423,19 @@ func TestReservedNamesAreExportedSortedAndUnique(t *testing.T) {
 		if !slices.Contains(names, name) {
 			t.Errorf("%s is missing", name)
 		}
+	}
+}
+
+func TestReservedNamesAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/language.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, name := range model.ReservedNames() {
+		names = append(names, "`"+name+"`")
+	}
+	if list := "\n" + strings.Join(names, ", ") + "\n"; !strings.Contains(string(page), list) {
+		t.Errorf("docs/language.md does not list the reserved names, which are:\n%s", list)
 	}
 }

@@ -116,7 +116,8 @@ type Checks struct {
 type Destination struct {
 	Name           string
 	GoName         string
-	PolicyName     string // the variable that holds what the store must know of it
+	GoArg          string // as an argument of AllHandlers: not a keyword, no clash within the function
+	PolicyName     string // the variable that holds what the specification says of it
 	Doc            string
 	Accepts        []*Payload // by wire name
 	Idempotent     bool
@@ -155,6 +156,10 @@ type Keep struct {
 	Forever bool
 	For     time.Duration
 }
+
+// Asked tells whether the destination is asked about rows whose outcome is
+// unknown. Where it is not, it is sent them again or a person decides.
+func (d *Destination) Asked() bool { return !d.Idempotent && !d.Reconcile.None }
 
 // Kind is the word that routes a row: destination, payload and version.
 func (d *Destination) Kind(p *Payload) string {

@@ -188,19 +188,32 @@ func (n *namer) spelled(name string) string {
 // of columns come from.
 var arguments = []string{"c", "id", "time", "uuid"}
 
-// nameArguments names the columns as arguments of functions. Callers do not see
-// these names, so one that is not free gets a word behind it.
+// nameArguments names the columns as arguments of functions.
 func nameArguments(n *namer, columns []*Column) {
 	used := map[string]bool{}
 	for _, word := range arguments {
 		used[word] = true
 	}
 	for _, column := range columns {
-		name := n.unexported(column.GoName)
-		for used[name] || token.IsKeyword(name) || types.Universe.Lookup(name) != nil {
-			name += "Value"
-		}
-		used[name] = true
-		column.GoArg = name
+		column.GoArg = nameArgument(n, column.GoName, "Value", used)
 	}
+}
+
+// nameRoutes names the destinations as arguments of AllHandlers.
+func nameRoutes(n *namer, destinations []*Destination) {
+	used := map[string]bool{}
+	for _, d := range destinations {
+		d.GoArg = nameArgument(n, d.GoName, "Route", used)
+	}
+}
+
+// nameArgument makes the name of an argument and adds it to those that are used.
+// Callers do not see it, so one that is not free gets a word behind it.
+func nameArgument(n *namer, goName, word string, used map[string]bool) string {
+	name := n.unexported(goName)
+	for used[name] || token.IsKeyword(name) || types.Universe.Lookup(name) != nil {
+		name += word
+	}
+	used[name] = true
+	return name
 }

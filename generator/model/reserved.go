@@ -31,6 +31,13 @@ var futureNames = []string{
 // have, or get when one of their fields becomes sensitive.
 var methodNames = []string{"GoString", "LogValue", "MarshalJSON", "String", "UnmarshalJSON", "Validate"}
 
+// vettedMethods are the methods that go vet (stdmethods) lets no type have in
+// another form than that of the standard library.
+var vettedMethods = []string{
+	"GobDecode", "GobEncode", "MarshalJSON", "MarshalXML", "ReadByte", "ReadRune",
+	"UnmarshalJSON", "UnmarshalXML", "UnreadByte", "UnreadRune", "WriteByte",
+}
+
 // destinationNames are what one destination declares: each is the text before
 // and after its Go name.
 var destinationNames = [][2]string{

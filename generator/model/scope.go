@@ -20,7 +20,7 @@ const (
 	CodeClash schema.Code = "OBX2002"
 	// CodeReserved: a name that gives a Go name of the package's own.
 	CodeReserved schema.Code = "OBX2003"
-	// CodeMethod: a field that gives the name of a method.
+	// CodeMethod: a field or a payload that gives the name of a method.
 	CodeMethod schema.Code = "OBX2004"
 	// CodeInitialism: an initialism to remove that is not in the table.
 	CodeInitialism schema.Code = "OBX2005"
@@ -65,11 +65,19 @@ func newScope(report func(schema.Diagnostic), reserved func(string) (schema.Code
 	}
 }
 
-// packageReserved are the names that the package keeps for itself.
+// packageReserved are the names that the package keeps for itself, and the
+// methods that its interfaces cannot have.
 func packageReserved(name string) (schema.Code, string, bool) {
+	if isMethod(name) {
+		_, method, _ := strings.Cut(name, ".")
+		return CodeMethod, "which go vet wants in the form of the standard library", slices.Contains(vettedMethods, method)
+	}
 	_, fixed := slices.BinarySearch(packageNames(), name)
 	return CodeReserved, "which the package keeps for itself", fixed || reservedPattern(name)
 }
+
+// isMethod tells whether a name of the package is <interface>.<method>.
+func isMethod(name string) bool { return strings.Contains(name, ".") }
 
 // structReserved are the names of a struct's methods.
 func structReserved(name string) (schema.Code, string, bool) {
@@ -112,6 +120,9 @@ func (s *scope) give(c *claim) {
 	names := c.names(c.goName)
 	for _, name := range names {
 		gives := "gives the Go name " + name + ", "
+		if isMethod(name) {
+			gives = "gives the method " + name + ", "
+		}
 		if code, reason, ok := s.reserved(name); ok {
 			s.fail(c, code, gives+reason, nil)
 			return

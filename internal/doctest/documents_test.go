@@ -3,6 +3,9 @@ package doctest
 import (
 	"encoding/json"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -328,4 +331,52 @@ func TestLinksLeadSomewhere(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestProofsExist finds every test by which a document shows a promise kept.
+func TestProofsExist(t *testing.T) {
+	there := testFunctions(t)
+	named := 0
+	for _, name := range documents(t) {
+		for _, test := range tests(read(t, name)) {
+			named++
+			if !there[test] {
+				t.Errorf("%s names the test %s, which is not there", name, test)
+			}
+		}
+	}
+	if named == 0 {
+		t.Error("no document names a test")
+	}
+}
+
+// testFunctions are the names of the test functions of this repository.
+func testFunctions(t *testing.T) map[string]bool {
+	t.Helper()
+	names := map[string]bool{}
+	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && (entry.Name() == ".git" || entry.Name() == "testdata") {
+			return fs.SkipDir
+		}
+		if entry.IsDir() || !strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, declaration := range file.Decls {
+			if f, ok := declaration.(*ast.FuncDecl); ok && f.Recv == nil {
+				names[f.Name.Name] = true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
 }

@@ -149,6 +149,7 @@ func alternatives(lines []string) []string {
 var (
 	linkPattern    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	headingPattern = regexp.MustCompile(`^#{1,6} (.+)$`)
+	testPattern    = regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w*)`")
 	notInAnchor    = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
@@ -175,6 +176,17 @@ func links(document string) []string {
 		}
 	}
 	return targets
+}
+
+// tests are the names of the tests that a document points to.
+func tests(document string) []string {
+	var names []string
+	for _, line := range prose(document) {
+		for _, match := range testPattern.FindAllStringSubmatch(line, -1) {
+			names = append(names, match[1])
+		}
+	}
+	return names
 }
 
 // anchors are the names by which the headings of a document can be linked to,

@@ -123,6 +123,13 @@ func TestAlternatives(t *testing.T) {
 	}
 }
 
+func TestTestsThatAreNamed(t *testing.T) {
+	const document = "`TestA` and `FuzzB_2`, by `Test`, `TestdataDir`, `a.TestC` and TestD.\n```go\n// `TestE`\n```\n"
+	if got, want := tests(document), []string{"TestA", "FuzzB_2"}; !slices.Equal(got, want) {
+		t.Errorf("tests gives %q, want %q", got, want)
+	}
+}
+
 func TestLinksAndAnchors(t *testing.T) {
 	const document = "# The `lock`, again\nSee [here](docs/a.md#b) and [there](#c).\n```sh\n# no heading\necho [x](no)\n```\n## ErrKeyReused_2\n"
 	if got, want := links(document), []string{"docs/a.md#b", "#c"}; !slices.Equal(got, want) {

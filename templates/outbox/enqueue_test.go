@@ -398,7 +398,7 @@ func waitUntilBlocked[T any](t *testing.T, db DB, pid uint32, answers <-chan T) 
 	t.Helper()
 	for queryOne[int](t, db, "SELECT cardinality(pg_blocking_pids($1))", pid) == 0 {
 		if len(answers) > 0 {
-			t.Fatalf("the call did not wait: it was answered %v", <-answers)
+			t.Fatalf("the call did not wait: it was answered %+v", <-answers)
 		}
 	}
 }

@@ -125,8 +125,8 @@ func (s *side) text(a answer, when func(time.Time) string) []string {
 			when(r.CompletedAt), r.Holding, r.LastFailure, r.RemoteRef, r.DecodeErr)
 	}
 	for _, d := range a.stats.Destinations {
-		add("%s: %d pending, %d due, %d dispatching, %d unknown, %d failed, %d keys held; oldest pending %s, unknown %s",
-			d.Destination, d.Pending, d.Due, d.Dispatching, d.OutcomeUnknown, d.Failed, d.HeldKeys, when(d.OldestPending), when(d.OldestUnknown))
+		add("%s: %d pending, %d due, %d dispatching, %d unknown, %d failed, %d keys held, paused %t; oldest pending %s, unknown %s",
+			d.Destination, d.Pending, d.Due, d.Dispatching, d.OutcomeUnknown, d.Failed, d.HeldKeys, d.Paused, when(d.OldestPending), when(d.OldestUnknown))
 	}
 	for _, k := range a.stats.Unclaimed {
 		add("unclaimed: %+v", k)
@@ -144,6 +144,13 @@ func flatten(err error) []error {
 		return joined.Unwrap()
 	}
 	return []error{err}
+}
+
+func (a answer) entries() (entries []Entry) {
+	for _, r := range a.records {
+		entries = append(entries, r.Entry)
+	}
+	return entries
 }
 
 func entryRecords(entries []Entry) (records []Record) {
@@ -286,7 +293,7 @@ func (h *history) message(t *rapid.T) Message {
 	case DestinationMailer:
 		m = ToMailer(order).WithHeader("trace", fmt.Sprint(number))
 	case DestinationMetrics:
-		return ToMetrics(UsageSample{Meter: "m", Value: int64(number)})
+		return ToMetrics(UsageSample{Meter: draw(t, "meter", "m", "n"), Value: int64(number)})
 	case DestinationPayments:
 		m = ToPayments(capture)
 	case DestinationStock:
@@ -371,11 +378,29 @@ func (h *history) claimDue(t *rapid.T) {
 		entries, err := s.store.ClaimDue(context.Background(), request)
 		return answer{err: err, records: entryRecords(entries)}
 	}, true, func(got answer) answer {
-		entries := make([]Entry, len(got.records))
-		for i, r := range got.records {
-			entries[i] = r.Entry
+		rows, err := h.model.claim(request.Limits, request.At, "", OutboxID{}, got.entries())
+		return answer{err: err, records: modelEntries(rows)}
+	})
+}
+
+// claimSome claims as a dispatcher does: from a mark on, and without the rows of
+// a limit key.
+func (h *history) claimSome(t *rapid.T) {
+	request := ClaimRequest{WorkerID: "worker", Limits: h.limits(t, smallLimit), At: h.afterAll(t, 1)}
+	mark, leftOut := h.row(t), draw(t, "left out", "metrics/m", "metrics/n", "metrics/x")
+	h.step(t, func(s *side) answer {
+		call, err := request.call()
+		if err != nil || len(call.destinations) == 0 {
+			return answer{err: err}
 		}
-		rows, err := h.model.claim(request.Limits, request.At, entries)
+		call.leftOut = []string{leftOut}
+		for i := range call.marks {
+			call.marks[i] = s.ids[mark]
+		}
+		entries, err := s.store.backend.claimDue(context.Background(), call)
+		return answer{err: err, records: entryRecords(inOrder(entries))}
+	}, true, func(got answer) answer {
+		rows, err := h.model.claim(request.Limits, request.At, leftOut, h.memory.ids[mark], got.entries())
 		return answer{err: err, records: modelEntries(rows)}
 	})
 }
@@ -411,11 +436,7 @@ func (h *history) claimUnknown(t *rapid.T) {
 		entries, err := s.store.ClaimUnknown(context.Background(), request)
 		return answer{err: err, records: entryRecords(entries)}
 	}, true, func(got answer) answer {
-		entries := make([]Entry, len(got.records))
-		for i, r := range got.records {
-			entries[i] = r.Entry
-		}
-		return answer{records: modelEntries(h.model.claimUnknown(request.Limits, request.At, entries))}
+		return answer{records: modelEntries(h.model.claimUnknown(request.Limits, request.At, got.entries()))}
 	})
 }
 
@@ -433,13 +454,13 @@ func (h *history) claim(t *rapid.T) int {
 // settlement draws what is to be said of a claim.
 func (h *history) settlement(t *rapid.T) func(Claim) Settlement {
 	reason, ref := draw(t, "reason", "", "busy", "refused"), draw(t, "ref", "", "ref 1", "ref 2")
-	at := h.at(t, -2, 1, 5)
+	at, delay := h.at(t, -2, 1, 5), time.Duration(0)
+	if at.IsZero() {
+		delay = draw(t, "delay", 0, 0, h.hours(2).Sub(h.start))
+	}
 	zero := rapid.IntRange(0, 9).Draw(t, "no token") == 0
 	settle := draw(t, "settlement", "completed", "failed", "retry", "reschedule", "postpone", "unknown", "unknown", "keep", "never", "back")
-	return func(c Claim) Settlement {
-		if zero {
-			c.Token = 0
-		}
+	say := func(c Claim) Settlement {
 		switch settle {
 		case "completed":
 			return c.Completed(ref)
@@ -460,6 +481,29 @@ func (h *history) settlement(t *rapid.T) func(Claim) Settlement {
 		}
 		return c.GiveBack()
 	}
+	return func(c Claim) Settlement {
+		if zero {
+			c.Token = 0
+		}
+		settlement := say(c)
+		settlement.delay = delay // which a dispatcher gives in the place of a time
+		return settlement
+	}
+}
+
+// pause pauses a destination, or lets it go on.
+func (h *history) pause(t *rapid.T) {
+	d := draw(t, "destination", DestinationStock, DestinationBank, DestinationMetrics)
+	paused := rapid.IntRange(0, 2).Draw(t, "pause") == 0
+	h.step(t, func(s *side) answer {
+		if paused {
+			return answer{err: s.store.Pause(context.Background(), d)}
+		}
+		return answer{err: s.store.Resume(context.Background(), d)}
+	}, false, func(answer) answer {
+		h.model.paused[d] = paused
+		return answer{}
+	})
 }
 
 func (h *history) settle(t *rapid.T) {
@@ -657,7 +701,7 @@ func fewChecks(t *testing.T, n int) {
 func newHistory(t *testing.T, rt *rapid.T, pool *pgxpool.Pool) *history {
 	removeRows(t, pool)
 	start := queryOne[time.Time](t, pool, "SELECT clock_timestamp()")
-	h := &history{T: rt, start: start, model: &model{now: start, rows: make(map[OutboxID]*modelRow)}}
+	h := &history{T: rt, start: start, model: &model{now: start, rows: make(map[OutboxID]*modelRow), paused: make(map[Destination]bool)}}
 	store, db := NewMemory(Options{})
 	db.SetClock(func() time.Time { return h.model.now })
 	h.memory, h.postgres = newSide(store, db), newSide(New(pool, Options{}), pool)
@@ -681,10 +725,10 @@ func (h *history) run() {
 			}
 			h.enqueue(t, messages)
 		},
-		"ClaimDue": h.claimDue, "ClaimDue again": h.claimDue, "ClaimDue in vain": h.claimInVain, "ClaimUnknown": h.claimUnknown,
+		"ClaimDue": h.claimDue, "ClaimDue again": h.claimDue, "ClaimDue of some": h.claimSome, "ClaimDue in vain": h.claimInVain, "ClaimUnknown": h.claimUnknown,
 		"Settle": h.settle, "Settle again": h.settle, "ExtendClaims": h.extend,
 		"ReleaseExpiredClaims": h.release, "ExpireDue": h.expire, "Purge": h.purge,
-		"Cancel": h.cancel, "Requeue": h.requeue, "RequeueMatching": h.requeueMatching, "Skip": h.skip,
+		"Cancel": h.cancel, "Requeue": h.requeue, "RequeueMatching": h.requeueMatching, "Skip": h.skip, "Pause": h.pause,
 		"List": h.list, "ListForCommand": h.listForCommand,
 	})
 }

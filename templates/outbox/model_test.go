@@ -13,9 +13,10 @@ import (
 // in a map, and operations that change them one after the other. It shares no
 // rule with the stores that are held against it.
 type model struct {
-	now  time.Time // by which operations go that are given no time
-	rows map[OutboxID]*modelRow
-	seq  int
+	now    time.Time // by which operations go that are given no time
+	rows   map[OutboxID]*modelRow
+	paused map[Destination]bool
+	seq    int
 }
 
 type modelRow struct {
@@ -67,7 +68,7 @@ func (m *model) enqueue(command Command, messages []Message, ids []OutboxID) ([]
 		r := &modelRow{Record: Record{Status: StatusPending, Entry: Entry{
 			Claim: Claim{ID: ids[i]}, ID: ids[i], CommandID: command.id, Columns: command.columns, Destination: row.destination,
 			PayloadType: row.payloadType, PayloadVersion: int(row.version), IdempotencyKey: row.key, Raw: []byte(row.payload),
-			Headers: message.headers, ExpiresAt: row.expires, OrderKey: row.orderKey,
+			Headers: message.headers, ExpiresAt: row.expires, OrderKey: row.orderKey, LimitKey: row.limitKey,
 		}}}
 		if row.lifetime > 0 && row.expires.IsZero() {
 			r.ExpiresAt = m.now.Add(row.lifetime)
@@ -153,7 +154,7 @@ func (m *model) carryOut(r *modelRow, s Settlement) bool {
 			return false
 		}
 		r.letGo()
-		r.wait(s.at, m.now)
+		r.wait(m.due(s), m.now)
 		if s.operation == "MarkRetry" && s.reason != "" {
 			r.LastFailure = s.reason
 		}
@@ -164,7 +165,7 @@ func (m *model) carryOut(r *modelRow, s Settlement) bool {
 		}
 		attempted := r.LastAttemptAt
 		r.letGo()
-		r.wait(s.at, m.now)
+		r.wait(m.due(s), m.now)
 		r.LastAttemptAt = attempted
 		r.Attempt--
 		if s.reason != "" {
@@ -200,7 +201,7 @@ func (m *model) carryOut(r *modelRow, s Settlement) bool {
 			return false
 		}
 		r.letGo()
-		r.Status, r.NextAttemptAt = StatusOutcomeUnknown, m.present(s.at)
+		r.Status, r.NextAttemptAt = StatusOutcomeUnknown, m.due(s)
 		if m.personOnly(p, r, m.now) {
 			r.NextAttemptAt = time.Time{}
 		}
@@ -221,6 +222,14 @@ func (m *model) carryOut(r *modelRow, s Settlement) bool {
 	panic("no such operation: " + s.operation)
 }
 
+// due is the time that a settlement gives, or the delay from now.
+func (m *model) due(s Settlement) time.Time {
+	if s.at.IsZero() {
+		return m.now.Add(s.delay)
+	}
+	return s.at
+}
+
 // personOnly tells whether nobody asks about the row any more.
 func (m *model) personOnly(p policy, r *modelRow, at time.Time) bool {
 	if !p.idempotent && p.firstQuestion == neverAsked {
@@ -238,7 +247,7 @@ func (r *modelRow) isPast(at time.Time) bool { return !r.ExpiresAt.IsZero() && !
 // claim takes what a store has claimed, when it may have: of destinations that
 // are not ordered there is one answer, of others there are several, and got is
 // to be one of them. It returns the rows in their order.
-func (m *model) claim(limits map[Destination]int, at time.Time, got []Entry) ([]*modelRow, error) {
+func (m *model) claim(limits map[Destination]int, at time.Time, leftOut string, mark OutboxID, got []Entry) ([]*modelRow, error) {
 	at = m.present(at)
 	type claimed struct {
 		*modelRow
@@ -246,16 +255,19 @@ func (m *model) claim(limits map[Destination]int, at time.Time, got []Entry) ([]
 	}
 	var all []claimed
 	for d, limit := range limits {
-		if d == DestinationStock {
+		if d == DestinationStock || m.paused[d] {
 			continue
 		}
-		due := m.sorted(func(r *modelRow) bool { return r.Destination == d && r.isDue(at) })
+		due := m.sorted(func(r *modelRow) bool {
+			return r.Destination == d && r.isDue(at) && string(d)+"/"+r.LimitKey != leftOut
+		})
 		var ready, later []*modelRow
 		for _, r := range due {
-			if r.NextAttemptAt.IsZero() {
-				ready = append(ready, r)
-			} else {
+			switch {
+			case !r.NextAttemptAt.IsZero():
 				later = append(later, r)
+			case compareIDs(r.ID, mark) > 0:
+				ready = append(ready, r)
 			}
 		}
 		slices.SortStableFunc(later, func(a, b *modelRow) int { return a.NextAttemptAt.Compare(b.NextAttemptAt) })
@@ -288,8 +300,8 @@ func (m *model) claim(limits map[Destination]int, at time.Time, got []Entry) ([]
 	if ordered > limits[DestinationStock] {
 		return nil, fmt.Errorf("claimed %d ordered rows, at most %d were asked for", ordered, limits[DestinationStock])
 	}
-	if len(got) == 0 && limits[DestinationStock] > 0 && len(runs) > 0 {
-		return nil, fmt.Errorf("nothing was claimed, and the keys %q are free", slices.Sorted(maps.Keys(runs)))
+	if ordered == 0 && limits[DestinationStock] > 0 && len(runs) > 0 {
+		return nil, fmt.Errorf("no ordered row was claimed, and the keys %q are free", slices.Sorted(maps.Keys(runs)))
 	}
 	slices.SortFunc(all, func(a, b claimed) int { return cmp.Or(compareIDs(a.head, b.head), cmp.Compare(a.seq, b.seq)) })
 	rows := make([]*modelRow, len(all))
@@ -314,6 +326,9 @@ func (r *modelRow) hold(at time.Time, got []Entry) {
 // take any.
 func (m *model) runs(at time.Time) map[string][]*modelRow {
 	byKey := make(map[string][]*modelRow)
+	if m.paused[DestinationStock] {
+		return byKey
+	}
 	closed := make(map[string]bool)
 	for _, r := range m.sorted(func(r *modelRow) bool { return r.OrderKey != "" }) {
 		closed[r.OrderKey] = closed[r.OrderKey] || r.Holding || r.held()
@@ -349,6 +364,9 @@ func (m *model) claimUnknown(limits map[Destination]int, at time.Time, got []Ent
 	at = m.present(at)
 	var all []*modelRow
 	for d, limit := range limits {
+		if m.paused[d] {
+			continue
+		}
 		rows := m.unknown(d, at)
 		all = append(all, rows[:min(limit, len(rows))]...)
 	}
@@ -488,7 +506,7 @@ func (m *model) stats() Stats {
 	byName := make(map[Destination]*DestinationStats)
 	var stats Stats
 	for _, p := range policies {
-		byName[p.destination] = &DestinationStats{Destination: p.destination}
+		byName[p.destination] = &DestinationStats{Destination: p.destination, Paused: m.paused[p.destination]}
 	}
 	held := make(map[string]bool)
 	for _, r := range m.sorted(func(*modelRow) bool { return true }) {

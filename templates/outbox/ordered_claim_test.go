@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -100,9 +99,8 @@ func TestOrderIsTheDatabasesOrder(t *testing.T) {
 		}
 	}
 	s := New(pool, Options{})
-	// Heads go by their ids, which put the second key first.
-	wantPlaces(t, claimStock(t, s, 2), "b1 b2")
-	wantPlaces(t, claimStock(t, s, 10), "a1 a2 a3 a4 a5 a6 a7 a8")
+	// Keys are returned by the ids of their heads, which put the second first.
+	wantPlaces(t, claimStock(t, s, 11), "b1 b2 b3 a1 a2 a3 a4 a5 a6 a7 a8")
 }
 
 // TestOrderedRuns takes a key in runs, each when the one before is settled.
@@ -397,7 +395,7 @@ func TestExpiredClaimsOfARun(t *testing.T) {
 	claimStockAt(t, s, 10, longAgo)
 	for range 3 {
 		wantPlaces(t, claimStock(t, s, 10), "")
-		if ids, err := s.backend.releaseExpired(t.Context(), 1, time.Time{}); err != nil || len(ids) != 1 {
+		if ids, err := s.backend.releaseExpired(t.Context(), allDestinations(), 1, time.Time{}); err != nil || len(ids) != 1 {
 			t.Fatalf("released %v, %v", ids, err)
 		}
 	}
@@ -493,12 +491,15 @@ func TestOrderByAddedAndRemoved(t *testing.T) {
 		must(t, err)
 		return entries
 	}
-	wantIDs(t, entryIDs(claim(1)), ids[0], ids[2])
+	// Rows that an order binds and those that none binds take turns.
+	wantIDs(t, entryIDs(claim(1)), ids[0], ids[6])
+	keys := claim(1)
+	wantIDs(t, entryIDs(keys), ids[2], ids[4])
+	wantIDs(t, entryIDs(claim(1)), ids[1])
 	// The key of the mailer is held as those of any other.
-	wantIDs(t, entryIDs(claim(1)), ids[1], ids[6])
-	entries := claim(10)
-	wantIDs(t, entryIDs(entries), ids[4], ids[5])
-	must(t, s.GiveBack(t.Context(), entries[0].Claim, entries[1].Claim))
+	wantIDs(t, entryIDs(claim(10)))
+	must(t, s.GiveBack(t.Context(), keys[0].Claim, keys[1].Claim))
+	wantIDs(t, entryIDs(claim(10)), ids[2:6]...)
 	removeRows(t, pool)
 	wantSound(t, s)
 }
@@ -579,18 +580,39 @@ func TestMoreHeldKeysThanOneLook(t *testing.T) {
 // does is rolled back.
 func claimCost(t *testing.T, pool *pgxpool.Pool, limit int) int64 {
 	t.Helper()
-	var plan []struct {
-		Plan struct {
-			Hit  int64 `json:"Shared Hit Blocks"`
-			Read int64 `json:"Shared Read Blocks"`
-		}
-	}
 	tx, err := pool.Begin(t.Context())
 	must(t, err)
 	defer tx.Rollback(context.WithoutCancel(t.Context()))
-	must(t, tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) "+sqlClaimDue,
-		[]string{"stock"}, []int{limit}, []string{uuid.Nil.String()}, stockPolicy.kinds, 1, "w", nil, []string{""}, keysLook, runRows, runLook).Scan(&plan))
-	return plan[0].Plan.Hit + plan[0].Plan.Read
+	for _, setting := range claimSettings {
+		_, err := tx.Exec(t.Context(), setting)
+		must(t, err)
+	}
+	pages := func(sql string, args ...any) int64 {
+		var plan []struct {
+			Plan struct {
+				Hit  int64 `json:"Shared Hit Blocks"`
+				Read int64 `json:"Shared Read Blocks"`
+			}
+		}
+		must(t, tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) "+sql, args...).Scan(&plan))
+		return plan[0].Plan.Hit + plan[0].Plan.Read
+	}
+	args := []any{[]string{"stock"}, []int{limit}, []string{""}, stockPolicy.kinds, []int32{runRows}, keysLook, nil, nil}
+	n := pages(sqlLockHeads, args...)
+	rows, err := tx.Query(t.Context(), sqlLockHeads, args...)
+	must(t, err)
+	heads, err := pgx.CollectRows(rows, scanHead)
+	must(t, err)
+	heads = slices.DeleteFunc(heads, func(h head) bool { return h.id == nil })
+	ids, destinations, keys := make([]string, len(heads)), make([]string, len(heads)), make([]string, len(heads))
+	limits, runs := make([]int, len(heads)), make([]int, len(heads))
+	for i, h := range heads {
+		ids[i], destinations[i], keys[i], limits[i], runs[i] = h.id.String(), h.destination, h.key, limit, runRows
+	}
+	if len(heads) == 0 {
+		t.Fatal("no head was locked")
+	}
+	return n + pages(sqlTakeRuns, ids, destinations, keys, stockPolicy.kinds, 1, "w", nil, nil, limits, runs, runLook)
 }
 
 // TestAHeldKeySlowsNobody compares what a claim touches beside a held key of few

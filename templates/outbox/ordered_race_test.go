@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"crypto/md5"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -17,13 +18,17 @@ import (
 // long as somebody has it.
 const gate = 4711
 
-// gatedBeforeLocks is a connection whose claims wait where they read the clock:
-// those of rows that may expire have their snapshot then, and no row locked.
-func gatedBeforeLocks(t *testing.T, pool *pgxpool.Pool) *pgx.Conn {
+// gatedBeforeLocks is a connection of which one statement waits where it reads
+// the clock: it has its snapshot then, and where a row that may expire is looked
+// at, no row locked.
+func gatedBeforeLocks(t *testing.T, pool *pgxpool.Pool, statement string) *pgx.Conn {
 	t.Helper()
 	execSQL(t, pool, "CREATE SCHEMA gated")
 	execSQL(t, pool, fmt.Sprintf(`CREATE FUNCTION gated.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS $$
-		BEGIN PERFORM pg_advisory_xact_lock_shared(%d); RETURN pg_catalog.clock_timestamp(); END $$`, gate))
+		BEGIN
+			IF md5(current_query()) = '%x' THEN PERFORM pg_advisory_xact_lock_shared(%d); END IF;
+			RETURN pg_catalog.clock_timestamp();
+		END $$`, md5.Sum([]byte(statement)), gate))
 	return connWith(t, pool, "search_path", "gated, pg_catalog, public")
 }
 
@@ -67,7 +72,7 @@ func gatedClaim(t *testing.T, pool *pgxpool.Pool, conn *pgx.Conn, meanwhile func
 		entries, err := New(conn, Options{}).ClaimDue(t.Context(), ClaimRequest{WorkerID: "gated", Limits: map[Destination]int{DestinationStock: 10}})
 		done <- result{entries, err}
 	}()
-	waitUntilBlocked[error](t, pool, conn.PgConn().PID(), nil)
+	waitUntilBlocked(t, pool, conn.PgConn().PID(), done)
 	meanwhile()
 	must(t, keeper.Rollback(t.Context()))
 	r := <-done
@@ -76,17 +81,11 @@ func gatedClaim(t *testing.T, pool *pgxpool.Pool, conn *pgx.Conn, meanwhile func
 }
 
 // TestClaimOfAnOldSnapshot changes a key after a claim has seen it and before it
-// locks any row of it.
+// locks the head of it.
 func TestClaimOfAnOldSnapshot(t *testing.T) {
 	pool := testPool(t)
 	other := New(pool, Options{})
-	conn := gatedBeforeLocks(t, pool)
-	lasting := func(messages []Message) []Message {
-		for i, m := range messages {
-			messages[i] = m.ExpiresAt(laterDay)
-		}
-		return messages
-	}
+	conn := gatedBeforeLocks(t, pool, sqlLockHeads)
 	claimed := func(t *testing.T, limit int) []Entry {
 		t.Helper()
 		entries := claimStock(t, other, limit)
@@ -108,10 +107,10 @@ func TestClaimOfAnOldSnapshot(t *testing.T) {
 		{name: "another worker had the key and gave it back", meanwhile: func(t *testing.T, _ pgx.Tx, _ []OutboxID) {
 			entries := claimed(t, 10)
 			must(t, other.GiveBack(t.Context(), entries[0].Claim, entries[1].Claim, entries[2].Claim))
-		}, next: "a1 a2 a3"},
+		}, want: "a1 a2 a3"},
 		{name: "another worker had the head alone and gave it back", meanwhile: func(t *testing.T, _ pgx.Tx, _ []OutboxID) {
 			must(t, other.GiveBack(t.Context(), claimed(t, 1)[0].Claim))
-		}, next: "a1 a2 a3"},
+		}, want: "a1 a2 a3"},
 		{name: "another worker gave the head back and holds the rest", meanwhile: func(t *testing.T, _ pgx.Tx, _ []OutboxID) {
 			must(t, other.GiveBack(t.Context(), claimed(t, 10)[0].Claim))
 		}},
@@ -146,7 +145,7 @@ func TestClaimOfAnOldSnapshot(t *testing.T) {
 		}, next: "a2 a3"},
 		{name: "the second row was cancelled", meanwhile: func(t *testing.T, _ pgx.Tx, ids []OutboxID) {
 			must(t, other.Cancel(t.Context(), ids[1], "not wanted"))
-		}, next: "a1 a3"},
+		}, want: "a1 a3"},
 		{name: "a lost worker has the head to be retried", before: func(t *testing.T) { claimStockAt(t, other, 1, longAgo) }, meanwhile: func(t *testing.T, _ pgx.Tx, ids []OutboxID) {
 			must(t, other.MarkRetry(t.Context(), getRecord(t, other, ids[0]).Claim, "busy", someDay))
 		}},
@@ -168,6 +167,58 @@ func TestClaimOfAnOldSnapshot(t *testing.T) {
 			}
 			entries := gatedClaim(t, pool, conn, func() { test.meanwhile(t, late, ids) })
 			wantPlaces(t, entries, test.want)
+			wantOneHolder(t, pool)
+			wantPlaces(t, claimStock(t, other, 10), test.next)
+			wantOneHolder(t, pool)
+			wantSound(t, other)
+		})
+	}
+}
+
+// lasting makes messages that may expire, so that claims look at the clock.
+func lasting(messages []Message) []Message {
+	for i, m := range messages {
+		messages[i] = m.ExpiresAt(laterDay)
+	}
+	return messages
+}
+
+// TestClaimThatHasLockedTheHead changes a key when a claim has locked its head,
+// has seen the rows behind it and is about to lock these.
+func TestClaimThatHasLockedTheHead(t *testing.T) {
+	pool := testPool(t)
+	other := New(impatientConn(t, pool.Config().ConnConfig), Options{})
+	conn := gatedBeforeLocks(t, pool, sqlTakeRuns)
+	for _, test := range []struct {
+		name      string
+		meanwhile func(t *testing.T, late pgx.Tx, ids []OutboxID)
+		want      string // that the claim gets
+		next      string // that the next one gets
+	}{
+		{name: "nothing happened", meanwhile: func(*testing.T, pgx.Tx, []OutboxID) {}, want: "a1 a2 a3"},
+		{name: "another claim passes the key over", meanwhile: func(t *testing.T, _ pgx.Tx, _ []OutboxID) {
+			wantPlaces(t, claimStock(t, other, 10), "")
+		}, want: "a1 a2 a3"},
+		{name: "another claim that sees an earlier row passes the key over", meanwhile: func(t *testing.T, late pgx.Tx, _ []OutboxID) {
+			must(t, late.Commit(t.Context()))
+			wantPlaces(t, claimStock(t, other, 1), "")
+			wantPlaces(t, claimStock(t, other, 10), "")
+		}, want: "a1 a2 a3"},
+		{name: "the second row was cancelled", meanwhile: func(t *testing.T, _ pgx.Tx, ids []OutboxID) {
+			must(t, other.Cancel(t.Context(), ids[1], "not wanted"))
+		}, next: "a1 a3"},
+		{name: "the last row has changed", meanwhile: func(t *testing.T, _ pgx.Tx, ids []OutboxID) {
+			execSQL(t, pool, "UPDATE outbox_queue SET last_failure = 'changed' WHERE outbox_id = $1", ids[2].String())
+		}, next: "a1 a2 a3"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			removeRows(t, pool)
+			late, err := pool.Begin(t.Context())
+			must(t, err)
+			defer late.Rollback(context.WithoutCancel(t.Context()))
+			mustEnqueue(t, other.With(late), change("a", 0).ExpiresAt(laterDay))
+			ids := enqueueAll(t, pool, lasting(changes("a", 3))...)
+			wantPlaces(t, gatedClaim(t, pool, conn, func() { test.meanwhile(t, late, ids) }), test.want)
 			wantOneHolder(t, pool)
 			wantPlaces(t, claimStock(t, other, 10), test.next)
 			wantOneHolder(t, pool)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestNothingShowsAPayload prints messages and rows in every way that a program
+// TestNothingShowsAPayload prints messages, rows and deliveries in every way that a program
 // may come to do it by accident.
 func TestNothingShowsAPayload(t *testing.T) {
 	const secret = "s3cret"
@@ -25,7 +25,7 @@ func TestNothingShowsAPayload(t *testing.T) {
 	record := Record{Entry: entry, Status: StatusFailed, LastFailure: secret}
 	// As a verb for numbers shows bytes, and one for text in base 16.
 	forms := []string{secret, fmt.Sprint([]byte(secret))[1:8], fmt.Sprintf("%x", secret)}
-	for name, value := range map[string]any{"a message": message, "an entry": entry, "a record": record} {
+	for name, value := range map[string]any{"a message": message, "an entry": entry, "a record": record, "a delivery": deliveryOf(entry)} {
 		shown := map[string]string{}
 		for _, nested := range []struct {
 			name  string

@@ -4,6 +4,56 @@ package benchbox
 
 import "time"
 
+// DestinationBilling is the destination billing.
+//
+// It is idempotent: a message that may or may not have arrived is sent again.
+const DestinationBilling Destination = "billing"
+
+// BillingPayload is a payload that billing accepts:
+//   - [OrderPlaced]
+type BillingPayload interface {
+	Payload
+	toBilling() Message
+}
+
+// ToBilling makes a message for billing.
+//
+// Fields of the payload make its idempotency key, so it takes none by WithKey.
+func ToBilling(p BillingPayload) Message {
+	if p == nil {
+		return Message{destination: DestinationBilling}
+	}
+	return p.toBilling()
+}
+
+func (p OrderPlaced) toBilling() Message {
+	return Message{
+		destination: DestinationBilling,
+		payload:     p,
+		declaredKey: joinKey("order_placed", p.OrderID.String()),
+		orderKey:    joinKey(p.Customer),
+	}
+}
+
+// billingPolicy is what the specification says of billing.
+var billingPolicy = policy{
+	destination:   DestinationBilling,
+	kinds:         []string{"billing/order_placed@1"},
+	idempotent:    true,
+	ordered:       true,
+	timeout:       30 * time.Second,
+	lease:         90 * time.Second,
+	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
+	firstQuestion: neverAsked,
+	concurrency:   8,
+	keepCompleted: 7 * 24 * time.Hour,
+	keepFailed:    30 * 24 * time.Hour,
+}
+
 // DestinationLedger is the destination ledger.
 //
 // It is idempotent: a message that may or may not have arrived is sent again.
@@ -34,14 +84,20 @@ func (p OrderPlaced) toLedger() Message {
 	}
 }
 
-// ledgerPolicy is what the store must know of ledger.
+// ledgerPolicy is what the specification says of ledger.
 var ledgerPolicy = policy{
 	destination:   DestinationLedger,
 	kinds:         []string{"ledger/order_placed@1"},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
@@ -76,14 +132,20 @@ func (p OrderPlaced) toMailer() Message {
 	}
 }
 
-// mailerPolicy is what the store must know of mailer.
+// mailerPolicy is what the specification says of mailer.
 var mailerPolicy = policy{
 	destination:   DestinationMailer,
 	kinds:         []string{"mailer/order_placed@1"},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
@@ -119,14 +181,21 @@ func (p OrderPlaced) toPayments() Message {
 	}
 }
 
-// paymentsPolicy is what the store must know of payments.
+// paymentsPolicy is what the specification says of payments.
 var paymentsPolicy = policy{
 	destination:   DestinationPayments,
 	kinds:         []string{"payments/order_placed@1"},
 	idempotent:    false,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: time.Minute,
+	askEvery:      10 * time.Minute,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
@@ -161,20 +230,27 @@ func (p OrderPlaced) toWarehouse() Message {
 	}
 }
 
-// warehousePolicy is what the store must know of warehouse.
+// warehousePolicy is what the specification says of warehouse.
 var warehousePolicy = policy{
 	destination:   DestinationWarehouse,
 	kinds:         []string{"warehouse/order_placed@1"},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
 
 // policies has every destination, by name.
 var policies = []*policy{
+	&billingPolicy,
 	&ledgerPolicy,
 	&mailerPolicy,
 	&paymentsPolicy,

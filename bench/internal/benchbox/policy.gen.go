@@ -32,13 +32,25 @@ type policy struct {
 	destination   Destination
 	kinds         []string // destination/payload@version of every row that the package can read
 	idempotent    bool
-	lease         time.Duration // age at which a claim counts as abandoned
-	maxAttempts   int           // 0 = unlimited
-	firstQuestion time.Duration // from an unknown outcome to the first question, or neverAsked
-	giveUp        time.Duration // from an unknown outcome to the last question; 0 = nobody gives up
-	keepCompleted time.Duration // keepForever, or 0 where rows are removed as they complete
-	keepFailed    time.Duration // keepForever, or the age at which Purge removes rows
-	expires       time.Duration // age at which a row that was not delivered fails; 0 = never
+	ordered       bool            // the rows of one order key are delivered in their order
+	timeout       time.Duration   // of one call of the handler
+	lease         time.Duration   // age at which a claim counts as abandoned
+	maxAttempts   int             // 0 = unlimited
+	retryDelays   []time.Duration // after the first attempt, the second, and so on; nil = the four below make them
+	retryInitial  time.Duration   // after the first attempt
+	retryMax      time.Duration   // no delay is longer
+	retryFactor   float64         // by which each delay is longer than the one before; at least 1
+	retryJitter   float64         // the part of a delay that chance decides, from 0 to 1
+	firstQuestion time.Duration   // from an unknown outcome to the first question, or neverAsked
+	askEvery      time.Duration   // from one question to the next
+	giveUp        time.Duration   // from an unknown outcome to the last question; 0 = nobody gives up
+	concurrency   int             // calls at the same time
+	rate          float64         // calls in a second; 0 = not bounded
+	per           bool            // concurrency and rate hold for each limit key
+	total         int             // calls at the same time for all limit keys together; 0 = not bounded
+	keepCompleted time.Duration   // keepForever, or 0 where rows are removed as they complete
+	keepFailed    time.Duration   // keepForever, or the age at which Purge removes rows
+	expires       time.Duration   // age at which a row that was not delivered fails; 0 = never
 }
 
 // policyOf is the policy of a destination. One that the package does not know
@@ -50,6 +62,25 @@ func policyOf(d Destination) policy {
 		}
 	}
 	return policy{destination: d}
+}
+
+// allDestinations are those of the package.
+func allDestinations() []Destination {
+	names := make([]Destination, len(policies))
+	for i, p := range policies {
+		names[i] = p.destination
+	}
+	return names
+}
+
+// longestRun is the most rows of one ordered key that a claim takes. Only the
+// first is sent at once: where a repetition could do harm, no other may be
+// clouded by a crash before it was started.
+func (p *policy) longestRun() int32 {
+	if !p.idempotent {
+		return 1
+	}
+	return runRows
 }
 
 // giveUpAfter is giveUp in microseconds, or nil where nobody gives up. Where

@@ -78,133 +78,147 @@ ORDER BY v.position`
 const sqlEnqueueUndo = `WITH unqueued AS (DELETE FROM "outbox_queue" WHERE outbox_id = ANY ($1::uuid[]))
 DELETE FROM "outbox_message" WHERE outbox_id = ANY ($1::uuid[])`
 
-// sqlClaimDue takes the oldest due rows of each destination, from three lanes: those that are ready, by id;
-// those that have come due, by their time; and those of ordered keys, a run of each key from its
-// head. The ids are picked before the update, so that no plan of it can take more. The ready rows
-// are bounded by a row comparison, since with destination = d.name the planner may walk the
-// primary key through all that is scheduled.
-const sqlClaimDue = `--
--- The keys of a destination are skipped through, from a cursor. A key of which any of the next
--- rows is held is passed over. The walk ends with twice the rows that the limit needs, and of their
--- heads as many are locked as it needs, so that claims at the same instant divide the keys. That does not yet make a key safe: the snapshot may
--- be older than a claim by another worker, who has given back a part since, or who began at
--- another row, since it saw one that committed late. So the first rows of each key are locked as
--- well, and all must be in the version that the snapshot has; those that are not taken are written
--- as they are, so that a claim of the key with an older snapshot finds another version. Nothing is
--- waited for: a row that anybody has locked leaves its key to a later claim.
---
--- Besides the rows it returns, for each destination that has ordered rows, the key to go on from.
--- $1 destinations, $2 limits, $3 claims start after these ids, $4 kinds, $5 token, $6 worker, $7 at,
--- $8 keys start after these, $9 keys to look at, $10 longest run, $11 rows behind it to look at
-WITH t AS MATERIALIZED (SELECT coalesce($7::timestamptz, clock_timestamp()) AS at),
-picked AS MATERIALIZED (
-  SELECT lanes.outbox_id, lanes.taken, d.name, lanes.go_on
-  FROM unnest($1::text[], $2::integer[], $3::uuid[], $8::text[]) AS d(name, n, mark, cursor)
-  CROSS JOIN LATERAL (
-    WITH RECURSIVE keys AS (
-      (SELECT w.order_key, 1 AS n FROM "outbox_queue" w
-      WHERE w.destination = d.name AND w.order_key > d.cursor ORDER BY w.order_key LIMIT 1)
-      UNION ALL
-      SELECT following.order_key, k.n + 1
-      FROM keys k CROSS JOIN LATERAL (
-        SELECT w.order_key FROM "outbox_queue" w
-        WHERE w.destination = d.name AND w.order_key > k.order_key ORDER BY w.order_key LIMIT 1) following
-      WHERE k.n < $9::integer),
-    heads AS MATERIALIZED (
-      SELECT k.order_key, h.outbox_id
-      FROM keys k CROSS JOIN LATERAL (
-        SELECT w.outbox_id, w.claim_taken_at, w.unknown, w.next_attempt_at, w.kind FROM "outbox_queue" w
-        WHERE w.destination = d.name AND w.order_key = k.order_key AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t) OR w.claim_taken_at IS NOT NULL OR w.unknown)
-        ORDER BY w.seq LIMIT 1) h
-      WHERE h.claim_taken_at IS NULL AND NOT h.unknown AND (h.next_attempt_at IS NULL OR h.next_attempt_at <= (SELECT t.at FROM t))
-        AND h.kind = ANY ($4::text[])
-        AND NOT EXISTS (SELECT FROM "outbox_hold" x WHERE x.destination = d.name AND x.order_key = k.order_key)
-      LIMIT coalesce(d.n, 0)),
-    firsts AS MATERIALIZED (
-      SELECT n.outbox_id, n.version, h.order_key, h.outbox_id AS head, n.seq, n.ready, n.size
-      FROM heads h CROSS JOIN LATERAL (
-        SELECT r.outbox_id, r.version, r.seq, bool_and(r.ready) OVER (ORDER BY r.seq) AS ready,
-          row_number() OVER (ORDER BY r.seq) AS place, bool_or(r.held) OVER () AS held, least(count(*) OVER (), $10::integer) AS size
-        FROM (
-          SELECT w.outbox_id, w.ctid AS version, w.seq, w.claim_taken_at IS NOT NULL AS held,
-            NOT w.unknown AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[]) AS ready
-          FROM "outbox_queue" w
-          WHERE w.destination = d.name AND w.order_key = h.order_key AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t) OR w.claim_taken_at IS NOT NULL OR w.unknown)
-          ORDER BY w.seq LIMIT $10::integer + $11::integer) r) n
-      WHERE NOT n.held AND n.place <= $10::integer
-      LIMIT 2 * d.n + $10::integer),
-    whole AS MATERIALIZED (
-      SELECT f.outbox_id, f.version, f.order_key, f.head, f.seq, f.ready,
-        count(*) FILTER (WHERE f.ready) OVER (ORDER BY f.head, f.seq) - count(*) FILTER (WHERE f.ready) OVER (PARTITION BY f.head ORDER BY f.seq) AS ahead
-      FROM (
-        SELECT g.outbox_id, g.version, g.order_key, g.head, g.seq, g.ready, g.size, count(*) OVER (PARTITION BY g.head) AS n
-        FROM firsts g) f
-      WHERE f.n = f.size),
-    mine AS MATERIALIZED (
-      SELECT w.outbox_id FROM "outbox_queue" w
-      WHERE w.outbox_id = ANY (ARRAY(SELECT DISTINCT f.head FROM whole f)) AND w.claim_taken_at IS NULL
-      ORDER BY w.outbox_id LIMIT (SELECT count(DISTINCT f.head) FROM whole f WHERE f.ahead < d.n)
-      FOR UPDATE SKIP LOCKED),
-    runs AS MATERIALIZED (
-      SELECT g.outbox_id, g.version, g.head, g.seq, g.ready AND g.nth <= d.n AS wanted
-      FROM (
-        SELECT f.outbox_id, f.version, f.head, f.seq, f.ready, count(*) FILTER (WHERE f.ready) OVER (ORDER BY f.head, f.seq) AS nth,
-          count(*) FILTER (WHERE f.ready) OVER (PARTITION BY f.head ORDER BY f.seq) AS place
-        FROM whole f JOIN mine ON mine.outbox_id = f.head) g
-      WHERE g.nth - g.place < d.n),
-    locked AS MATERIALIZED (
-      SELECT w.outbox_id, w.ctid AS version FROM "outbox_queue" w
-      WHERE w.outbox_id = ANY (ARRAY(SELECT r.outbox_id FROM runs r))
-      FOR UPDATE SKIP LOCKED),
-    safe AS MATERIALIZED (
-      SELECT k.outbox_id, k.head, k.seq, k.wanted FROM (
-        SELECT r.outbox_id, r.head, r.seq, r.wanted, bool_and(l.outbox_id IS NOT NULL) OVER (PARTITION BY r.head) AS safe
-        FROM runs r LEFT JOIN locked l ON l.outbox_id = r.outbox_id AND l.version = r.version) k
-      WHERE k.safe)
-    (SELECT lane.outbox_id, true AS taken, NULL AS go_on FROM (
-      SELECT ready.outbox_id, ready.outbox_id AS head, 0 AS seq FROM (
-        SELECT w.outbox_id FROM "outbox_queue" w
-        WHERE (w.destination, w.outbox_id) > (d.name, d.mark)
-          AND (w.destination, w.outbox_id) < (d.name, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
-          AND w.next_attempt_at IS NULL AND NOT w.unknown AND w.order_key IS NULL AND w.claim_taken_at IS NULL
-          AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[])
-        ORDER BY w.destination, w.outbox_id LIMIT coalesce(d.n, 0) FOR UPDATE SKIP LOCKED) ready
-      UNION ALL
-      SELECT later.outbox_id, later.outbox_id, 0 FROM (
-        SELECT w.outbox_id FROM "outbox_queue" w
-        WHERE w.destination = d.name AND w.next_attempt_at IS NOT NULL AND w.next_attempt_at <= (SELECT t.at FROM t)
-          AND NOT w.unknown AND w.order_key IS NULL AND w.claim_taken_at IS NULL
-          AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[])
-        ORDER BY w.next_attempt_at LIMIT coalesce(d.n, 0) FOR UPDATE SKIP LOCKED) later
-      UNION ALL
-      SELECT run.outbox_id, run.head, run.seq FROM safe run WHERE run.wanted) lane
-    ORDER BY lane.head, lane.seq LIMIT coalesce(d.n, 0))
-    UNION ALL
-    SELECT behind.outbox_id, false, NULL FROM safe behind
-    UNION ALL
-    SELECT NULL, false, CASE WHEN (SELECT count(*) FROM firsts) >= 2 * d.n + $10::integer THEN (SELECT max(f.order_key) FROM whole f)
-      WHEN (SELECT count(*) FROM heads) >= d.n THEN (SELECT max(h.order_key) FROM heads h)
-      WHEN (SELECT count(*) FROM keys) >= $9::integer THEN (SELECT max(k.order_key) FROM keys k) ELSE '' END
-    WHERE EXISTS (SELECT FROM keys) OR d.cursor <> '') lanes),
+// sqlClaimDue takes the oldest due rows of each destination that no order binds, from two lanes: those that are
+// ready, by id, and those that have come due, by their time. The ids are picked before the update,
+// so that no plan of it can take more. The ready rows are bounded by a row comparison, since with
+// destination = d.name the planner may walk the primary key through all that is scheduled.
+// $1 destinations, $2 limits, $3 ready rows start after these ids, $4 kinds, $5 token, $6 worker, $7 at,
+// $8 what is left out, as destination/limit key
+const sqlClaimDue = `WITH t AS MATERIALIZED (SELECT coalesce($7::timestamptz, clock_timestamp()) AS at),
 claimed AS (
   UPDATE "outbox_queue" q
   SET claim_token = $5::bigint, claim_worker = $6::text, claim_taken_at = (SELECT t.at FROM t),
     attempt_count = q.attempt_count + 1, next_attempt_at = NULL
-  WHERE q.outbox_id = ANY (ARRAY(SELECT p.outbox_id FROM picked p WHERE p.taken))
-  RETURNING q.outbox_id, q.attempt_count, q.attempted_at, q.remote_ref, q.seq),
-touched AS (
-  UPDATE "outbox_queue" q SET claim_token = q.claim_token
-  WHERE q.outbox_id = ANY (ARRAY(SELECT p.outbox_id FROM picked p WHERE p.outbox_id IS NOT NULL GROUP BY 1 HAVING NOT bool_or(p.taken))))
+  WHERE q.outbox_id = ANY (ARRAY(
+    SELECT picked.outbox_id
+    FROM unnest($1::text[], $2::integer[], $3::uuid[]) AS d(name, n, mark)
+    CROSS JOIN LATERAL (
+      SELECT lane.outbox_id FROM (
+        SELECT ready.outbox_id FROM (
+          SELECT w.outbox_id FROM "outbox_queue" w
+          WHERE (w.destination, w.outbox_id) > (d.name, d.mark)
+            AND (w.destination, w.outbox_id) < (d.name, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
+            AND w.next_attempt_at IS NULL AND NOT w.unknown AND w.order_key IS NULL AND w.claim_taken_at IS NULL
+            AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[]) AND (w.limit_key IS NULL OR (w.destination || '/' || w.limit_key = ANY ($8::text[])) IS NOT TRUE)
+          ORDER BY w.destination, w.outbox_id LIMIT coalesce(d.n, 0) FOR UPDATE SKIP LOCKED) ready
+        UNION ALL
+        SELECT later.outbox_id FROM (
+          SELECT w.outbox_id FROM "outbox_queue" w
+          WHERE w.destination = d.name AND w.next_attempt_at IS NOT NULL AND w.next_attempt_at <= (SELECT t.at FROM t)
+            AND NOT w.unknown AND w.order_key IS NULL AND w.claim_taken_at IS NULL
+            AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[]) AND (w.limit_key IS NULL OR (w.destination || '/' || w.limit_key = ANY ($8::text[])) IS NOT TRUE)
+          ORDER BY w.next_attempt_at LIMIT coalesce(d.n, 0) FOR UPDATE SKIP LOCKED) later) lane
+      ORDER BY lane.outbox_id LIMIT coalesce(d.n, 0)) picked
+    WHERE (SELECT true FROM "outbox_hold" p WHERE p.destination = d.name AND p.order_key = '' LIMIT 1) IS NULL))
+  RETURNING q.outbox_id, q.attempt_count, q.attempted_at, q.remote_ref, q.seq)
 SELECT c.outbox_id, m."command_id", m.destination, m.payload_type, m.payload_version, m.idempotency_key,
-  m.payload::text, m.headers::text, m.created_at, m.expires_at, m.order_key, c.attempt_count, c.attempted_at, c.remote_ref, c.seq,
-  NULL::text AS keys_of, NULL::text AS go_on
+  m.payload::text, m.headers::text, m.created_at, m.expires_at, m.order_key, m.limit_key, c.attempt_count, c.attempted_at, c.remote_ref, c.seq
 FROM claimed c CROSS JOIN LATERAL (
   SELECT w."command_id", w.destination, w.payload_type, w.payload_version, w.idempotency_key,
-    w.payload, w.headers, w.created_at, w.expires_at, w.order_key
+    w.payload, w.headers, w.created_at, w.expires_at, w.order_key, w.limit_key
   FROM "outbox_message" w WHERE w.outbox_id = c.outbox_id LIMIT 1) m
-UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, p.name, p.go_on
-FROM picked p WHERE p.outbox_id IS NULL`
+ORDER BY c.outbox_id`
+
+// sqlOrdered finds the destinations that have rows of ordered keys.
+// $1 destinations
+const sqlOrdered = `SELECT d.name FROM unnest($1::text[]) AS d(name)
+WHERE (SELECT true FROM "outbox_queue" w WHERE w.destination = d.name AND w.order_key IS NOT NULL LIMIT 1)`
+
+// sqlLockHeads locks the heads of ordered keys that can go on: the first step of claiming them, carried out in
+// one transaction with takeRuns. Whoever has locked the head of a key is alone with it. The keys
+// are skipped through behind a cursor, as far as the limit needs: to twice as many rows, of which
+// heads as many are locked as will do, so that claims at the same instant divide the keys.
+// Nothing is waited for: a head that anybody has locked leaves its key to a later claim.
+const sqlLockHeads = `--
+-- Besides the heads it returns, for each destination, the key to go on from.
+-- $1 destinations, $2 limits, $3 keys start after these, $4 kinds, $5 longest runs, $6 keys to look at,
+-- $7 at, $8 what is left out, as destination/limit key
+WITH t AS MATERIALIZED (SELECT coalesce($7::timestamptz, clock_timestamp()) AS at)
+SELECT d.name, found.order_key, found.outbox_id
+FROM unnest($1::text[], $2::integer[], $3::text[], $5::integer[]) AS d(name, n, cursor, run)
+CROSS JOIN LATERAL (
+  WITH RECURSIVE keys AS (
+    SELECT d.cursor COLLATE "C" AS order_key, 0 AS place, NULL::uuid AS head, 0::bigint AS before, 0::bigint AS total
+    UNION ALL
+    SELECT following.order_key, k.place + 1, h.outbox_id, k.total, k.total + coalesce(h.size, 0)
+    FROM keys k CROSS JOIN LATERAL (
+      SELECT w.order_key FROM "outbox_queue" w
+      WHERE w.destination = d.name AND w.order_key > k.order_key ORDER BY w.order_key LIMIT 1) following
+    LEFT JOIN LATERAL (
+      SELECT w.outbox_id, (
+        SELECT count(*) FROM (
+          SELECT FROM "outbox_queue" r WHERE r.destination = d.name AND r.order_key = following.order_key LIMIT d.run) run) AS size
+      FROM (
+        SELECT w.* FROM "outbox_queue" w
+        WHERE w.destination = d.name AND w.order_key = following.order_key AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t) OR w.claim_taken_at IS NOT NULL OR w.unknown)
+        ORDER BY w.seq LIMIT 1) w
+      WHERE w.claim_taken_at IS NULL AND NOT w.unknown AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= (SELECT t.at FROM t))
+        AND w.kind = ANY ($4::text[]) AND (w.limit_key IS NULL OR (w.destination || '/' || w.limit_key = ANY ($8::text[])) IS NOT TRUE)
+        AND (SELECT true FROM "outbox_hold" x WHERE x.destination = d.name AND x.order_key = following.order_key LIMIT 1) IS NULL) h ON true
+    WHERE k.place < $6::integer AND k.total < 2 * d.n),
+  walked AS MATERIALIZED (SELECT k.order_key, k.place, k.head, k.before, k.total FROM keys k),
+  locked AS MATERIALIZED (
+    SELECT w.order_key, w.outbox_id FROM "outbox_queue" w
+    WHERE w.outbox_id = ANY (ARRAY(SELECT k.head FROM walked k WHERE k.head IS NOT NULL))
+      AND w.claim_taken_at IS NULL AND NOT w.unknown
+    ORDER BY w.order_key LIMIT (SELECT count(k.head) FROM walked k WHERE k.before < d.n)
+    FOR UPDATE SKIP LOCKED)
+  SELECT l.order_key, l.outbox_id FROM locked l
+  UNION ALL
+  SELECT CASE WHEN (SELECT max(l.order_key) FROM locked l) < max(k.order_key) FILTER (WHERE k.head IS NOT NULL) THEN (SELECT max(l.order_key) FROM locked l)
+    WHEN max(k.place) >= $6::integer OR max(k.total) >= 2 * d.n THEN max(k.order_key) ELSE '' END, NULL
+  FROM walked k) found
+WHERE (SELECT true FROM "outbox_hold" p WHERE p.destination = d.name AND p.order_key = '' LIMIT 1) IS NULL`
+
+// sqlTakeRuns takes a run of each key from the head that lockHeads has locked: the second step. It is a
+// statement of its own since its snapshot must be newer than the lock. Then it sees every claim of
+// the key that came before, and a claim that comes after it meets a locked row: as the rows that it
+// may take are locked as well, that holds also for one that begins at a row which has committed late
+// and which this one does not see. A key is passed over where its head is another by now, where any
+// of the rows looked at is held, or where one of them is locked by somebody or has changed. What is
+// locked and not taken is written as it is, so that a claim with an older snapshot, in a stricter
+// transaction, fails on it.
+// $1 heads, $2 destinations, $3 order keys, $4 kinds, $5 token, $6 worker, $7 at, $8 what is left out,
+// $9 limits of the destinations, $10 longest runs, $11 rows behind the longest run to look at
+const sqlTakeRuns = `WITH t AS MATERIALIZED (SELECT coalesce($7::timestamptz, clock_timestamp()) AS at),
+firsts AS MATERIALIZED (
+  SELECT h.destination, h.head, h.n, h.run, f.outbox_id, f.version, f.place, f.held, f.ready
+  FROM unnest($1::uuid[], $2::text[], $3::text[], $9::integer[], $10::integer[]) AS h(head, destination, order_key, n, run)
+  CROSS JOIN LATERAL (
+    SELECT r.outbox_id, r.version, row_number() OVER (ORDER BY r.seq) AS place, r.held, bool_and(r.ready) OVER (ORDER BY r.seq) AS ready
+    FROM (
+      SELECT w.outbox_id, w.ctid AS version, w.seq, w.claim_taken_at IS NOT NULL AS held,
+        NOT w.unknown AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[]) AND (w.limit_key IS NULL OR (w.destination || '/' || w.limit_key = ANY ($8::text[])) IS NOT TRUE) AS ready
+      FROM "outbox_queue" w
+      WHERE w.destination = h.destination AND w.order_key = h.order_key AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t) OR w.claim_taken_at IS NOT NULL OR w.unknown)
+      ORDER BY w.seq LIMIT h.run + $11::integer) r) f),
+locked AS MATERIALIZED (
+  SELECT w.outbox_id, w.ctid AS version FROM "outbox_queue" w
+  WHERE w.outbox_id = ANY (ARRAY(SELECT f.outbox_id FROM firsts f WHERE f.place <= f.run))
+  FOR UPDATE SKIP LOCKED),
+alone AS MATERIALIZED (
+  SELECT k.outbox_id, k.ready AND count(*) FILTER (WHERE k.ready) OVER (PARTITION BY k.destination ORDER BY k.head, k.place) <= k.n AS taken
+  FROM (
+    SELECT f.destination, f.head, f.n, f.run, f.outbox_id, f.place, f.ready,
+      bool_and(NOT f.held AND (f.place > 1 OR f.outbox_id = f.head) AND (f.place > f.run OR l.outbox_id IS NOT NULL)) OVER (PARTITION BY f.head) AS alone
+    FROM firsts f LEFT JOIN locked l ON l.outbox_id = f.outbox_id AND l.version = f.version) k
+  WHERE k.alone AND k.place <= k.run),
+touched AS (
+  UPDATE "outbox_queue" q SET claim_token = q.claim_token
+  WHERE q.outbox_id = ANY (ARRAY(SELECT a.outbox_id FROM alone a WHERE NOT a.taken))),
+claimed AS (
+  UPDATE "outbox_queue" q
+  SET claim_token = $5::bigint, claim_worker = $6::text, claim_taken_at = (SELECT t.at FROM t),
+    attempt_count = q.attempt_count + 1, next_attempt_at = NULL
+  WHERE q.outbox_id = ANY (ARRAY(SELECT a.outbox_id FROM alone a WHERE a.taken))
+  RETURNING q.outbox_id, q.attempt_count, q.attempted_at, q.remote_ref, q.seq)
+SELECT c.outbox_id, m."command_id", m.destination, m.payload_type, m.payload_version, m.idempotency_key,
+  m.payload::text, m.headers::text, m.created_at, m.expires_at, m.order_key, m.limit_key, c.attempt_count, c.attempted_at, c.remote_ref, c.seq
+FROM claimed c CROSS JOIN LATERAL (
+  SELECT w."command_id", w.destination, w.payload_type, w.payload_version, w.idempotency_key,
+    w.payload, w.headers, w.created_at, w.expires_at, w.order_key, w.limit_key
+  FROM "outbox_message" w WHERE w.outbox_id = c.outbox_id LIMIT 1) m
+ORDER BY c.outbox_id`
 
 // sqlClaimUnknown holds rows whose outcome is unknown and whose next question is due. Nothing is sent, so the
 // attempts stay as they are. Past the time at which asking is given up only a person decides.
@@ -221,13 +235,14 @@ claimed AS (
       WHERE w.destination = d.name AND w.unknown AND w.claim_taken_at IS NULL
         AND w.next_attempt_at <= (SELECT t.at FROM t) AND w.kind = ANY ($3::text[])
         AND (d.give_up IS NULL OR w.unknown_since + d.give_up * interval '1 microsecond' > (SELECT t.at FROM t))
-      ORDER BY w.next_attempt_at LIMIT coalesce(d.n, 0) FOR UPDATE SKIP LOCKED) picked))
-  RETURNING q.outbox_id, q.attempt_count, q.attempted_at, q.remote_ref)
+      ORDER BY w.next_attempt_at LIMIT coalesce(d.n, 0) FOR UPDATE SKIP LOCKED) picked
+    WHERE (SELECT true FROM "outbox_hold" p WHERE p.destination = d.name AND p.order_key = '' LIMIT 1) IS NULL))
+  RETURNING q.outbox_id, q.attempt_count, q.attempted_at, q.remote_ref, q.seq)
 SELECT c.outbox_id, m."command_id", m.destination, m.payload_type, m.payload_version, m.idempotency_key,
-  m.payload::text, m.headers::text, m.created_at, m.expires_at, m.order_key, c.attempt_count, c.attempted_at, c.remote_ref
+  m.payload::text, m.headers::text, m.created_at, m.expires_at, m.order_key, m.limit_key, c.attempt_count, c.attempted_at, c.remote_ref, c.seq
 FROM claimed c CROSS JOIN LATERAL (
   SELECT w."command_id", w.destination, w.payload_type, w.payload_version, w.idempotency_key,
-    w.payload, w.headers, w.created_at, w.expires_at, w.order_key
+    w.payload, w.headers, w.created_at, w.expires_at, w.order_key, w.limit_key
   FROM "outbox_message" w WHERE w.outbox_id = c.outbox_id LIMIT 1) m
 ORDER BY c.outbox_id`
 
@@ -281,7 +296,7 @@ SELECT g.outbox_id FROM gone g UNION ALL SELECT a.outbox_id FROM again a`
 // sqlSettlePending makes rows pending again. Without a reason the last one stays; a time that has come makes the
 // row due. Where nothing was sent the attempt is taken back, and only a row in dispatch may be
 // spoken of.
-// $1 ids, $2 tokens, $3 reasons, $4 due, $5 sent nothing
+// $1 ids, $2 tokens, $3 reasons, $4 due, $5 sent nothing, $6 or due after so many microseconds
 const sqlSettlePending = `WITH t AS MATERIALIZED (SELECT clock_timestamp() AS at)
 UPDATE "outbox_queue" q
 SET claim_taken_at = NULL, claim_worker = NULL, unknown = false, unknown_since = NULL,
@@ -290,7 +305,8 @@ SET claim_taken_at = NULL, claim_worker = NULL, unknown = false, unknown_since =
   attempt_count = q.attempt_count - CASE WHEN ($5::boolean[])[array_position($1::uuid[], q.outbox_id)] THEN 1 ELSE 0 END,
   last_failure = coalesce(($3::text[])[array_position($1::uuid[], q.outbox_id)], q.last_failure),
   next_attempt_at = (
-    SELECT nullif(greatest(t.at, ($4::timestamptz[])[array_position($1::uuid[], q.outbox_id)]), t.at) FROM t)
+    SELECT nullif(greatest(t.at, coalesce(($4::timestamptz[])[array_position($1::uuid[], q.outbox_id)],
+      t.at + ($6::bigint[])[array_position($1::uuid[], q.outbox_id)] * interval '1 microsecond')), t.at) FROM t)
 WHERE q.outbox_id = ANY ($1::uuid[]) AND q.claim_token <> 0
     AND ((q.outbox_id, q.claim_token) IN (
       SELECT u.outbox_id, u.claim_token FROM unnest($1::uuid[], $2::bigint[]) AS u(outbox_id, claim_token))) IS TRUE
@@ -300,7 +316,8 @@ RETURNING q.outbox_id`
 // sqlSettleUnknown parks rows whose outcome is not known, or postpones the next question about them. A reference
 // given for a row that is unknown already fills only an empty place.
 // $1 ids, $2 tokens, $3 remote references, $4 the next question, $5 speaks only of rows
-// that are unknown already, $6 destinations, $7 microseconds after which nobody is asked any more
+// that are unknown already, $6 destinations, $7 microseconds after which nobody is asked any more,
+// $8 or the next question after so many microseconds
 const sqlSettleUnknown = `WITH t AS MATERIALIZED (SELECT clock_timestamp() AS at)
 UPDATE "outbox_queue" q
 SET claim_taken_at = NULL, claim_worker = NULL, unknown = true,
@@ -311,7 +328,8 @@ SET claim_taken_at = NULL, claim_worker = NULL, unknown = true,
   next_attempt_at = CASE
     WHEN coalesce(q.unknown_since, (SELECT t.at FROM t)) + ($7::bigint[])[array_position($6::text[], q.destination)] * interval '1 microsecond'
       <= (SELECT t.at FROM t) THEN NULL
-    ELSE coalesce(($4::timestamptz[])[array_position($1::uuid[], q.outbox_id)], (SELECT t.at FROM t)) END
+    ELSE coalesce(($4::timestamptz[])[array_position($1::uuid[], q.outbox_id)],
+      (SELECT t.at FROM t) + ($8::bigint[])[array_position($1::uuid[], q.outbox_id)] * interval '1 microsecond') END
 WHERE q.outbox_id = ANY ($1::uuid[]) AND q.claim_token <> 0
     AND ((q.outbox_id, q.claim_token) IN (
       SELECT u.outbox_id, u.claim_token FROM unnest($1::uuid[], $2::bigint[]) AS u(outbox_id, claim_token))) IS TRUE
@@ -481,9 +499,19 @@ appended AS (
   FROM back b WHERE b.seq IS NULL)
 SELECT b.outbox_id FROM back b ORDER BY b.outbox_id`
 
+// sqlPause keeps a destination from being claimed: a hold of no row, on the key that no row can have.
+// $1 destination
+const sqlPause = `INSERT INTO "outbox_hold" (destination, order_key, outbox_id, held_at)
+VALUES ($1::text, '', '00000000-0000-0000-0000-000000000000'::uuid, clock_timestamp())
+ON CONFLICT DO NOTHING`
+
+// sqlResume ends what pause has begun.
+// $1 destination
+const sqlResume = `DELETE FROM "outbox_hold" WHERE destination = $1::text AND order_key = ''`
+
 // sqlSkip lets a key go on that failed rows hold.
 // $1 destination, $2 order key
-const sqlSkip = `DELETE FROM "outbox_hold" WHERE destination = $1::text AND order_key = $2::text RETURNING outbox_id`
+const sqlSkip = `DELETE FROM "outbox_hold" WHERE destination = $1::text AND order_key = $2::text AND order_key <> '' RETURNING outbox_id`
 
 // sqlPurge removes what has been settled for longer than it is kept, a step at a time along the ids: what
 // ended before a time was created before it, which bounds the walk. Null keeps for ever. Where rows
@@ -513,7 +541,7 @@ SELECT g.outbox_id FROM gone g ORDER BY g.outbox_id`
 // sqlGet reads one row.
 // $1 id
 const sqlGet = `SELECT m.outbox_id, m."command_id", m.destination, m.payload_type, m.payload_version,
-  m.idempotency_key, m.payload::text, m.headers::text, m.created_at, m.expires_at, m.order_key, s.status, s.next_attempt_at,
+  m.idempotency_key, m.payload::text, m.headers::text, m.created_at, m.expires_at, m.order_key, m.limit_key, s.status, s.next_attempt_at,
   s.attempt_count, s.claim_token, s.claim_worker, s.claim_taken_at, s.attempted_at, s.unknown_since, s.last_failure, s.remote_ref, s.completed_at,
   m.order_key IS NOT NULL AND EXISTS (
     SELECT FROM "outbox_hold" h WHERE h.destination = m.destination AND h.order_key = m.order_key AND h.outbox_id = m.outbox_id) AS holding
@@ -531,7 +559,7 @@ WHERE m.outbox_id = $1::uuid`
 // sqlListForCommand reads the rows of one command, oldest first.
 // $1 command
 const sqlListForCommand = `SELECT m.outbox_id, m."command_id", m.destination, m.payload_type, m.payload_version,
-  m.idempotency_key, m.payload::text, m.headers::text, m.created_at, m.expires_at, m.order_key, s.status, s.next_attempt_at,
+  m.idempotency_key, m.payload::text, m.headers::text, m.created_at, m.expires_at, m.order_key, m.limit_key, s.status, s.next_attempt_at,
   s.attempt_count, s.claim_token, s.claim_worker, s.claim_taken_at, s.attempted_at, s.unknown_since, s.last_failure, s.remote_ref, s.completed_at,
   m.order_key IS NOT NULL AND EXISTS (
     SELECT FROM "outbox_hold" h WHERE h.destination = m.destination AND h.order_key = m.order_key AND h.outbox_id = m.outbox_id) AS holding
@@ -554,7 +582,7 @@ ORDER BY m.outbox_id`
 // $8 destinations, $9 kinds, $10 before this id, $11 part of the last failure, $12 only rows that
 // hold their key, $13 command
 const sqlList = `SELECT m.outbox_id, m."command_id", m.destination, m.payload_type, m.payload_version,
-  m.idempotency_key, m.payload::text, m.headers::text, m.created_at, m.expires_at, m.order_key, s.status, s.next_attempt_at,
+  m.idempotency_key, m.payload::text, m.headers::text, m.created_at, m.expires_at, m.order_key, m.limit_key, s.status, s.next_attempt_at,
   s.attempt_count, s.claim_token, s.claim_worker, s.claim_taken_at, s.attempted_at, s.unknown_since, s.last_failure, s.remote_ref, s.completed_at,
   m.order_key IS NOT NULL AND EXISTS (
     SELECT FROM "outbox_hold" h WHERE h.destination = m.destination AND h.order_key = m.order_key AND h.outbox_id = m.outbox_id) AS holding
@@ -606,7 +634,7 @@ JOIN "outbox_message" m ON m.outbox_id = s.outbox_id
 ORDER BY s.outbox_id`
 
 // sqlStats counts rows that are alive, those that have failed (by the small index of these), and keys that
-// failed rows hold.
+// failed rows hold; and names the destinations that are paused.
 const sqlStats = `SELECT q.destination, q.kind,
   CASE WHEN q.unknown THEN 'outcome_unknown' WHEN q.claim_taken_at IS NOT NULL THEN 'dispatching' ELSE 'pending' END AS status,
   count(*), count(*) FILTER (WHERE NOT q.unknown AND q.claim_taken_at IS NULL AND (q.next_attempt_at IS NULL OR q.next_attempt_at <= clock_timestamp())
@@ -617,8 +645,9 @@ UNION ALL
 SELECT o.destination, '', 'failed', count(*), 0, min(o.outbox_id::text COLLATE "C")
 FROM "outbox_outcome" o WHERE o.failed GROUP BY 1
 UNION ALL
-SELECT h.destination, '', 'holding', count(DISTINCT h.order_key), 0, min(h.outbox_id::text COLLATE "C")
-FROM "outbox_hold" h GROUP BY 1
+SELECT h.destination, '', CASE WHEN h.order_key = '' THEN 'paused' ELSE 'holding' END, count(DISTINCT h.order_key), 0,
+  min(h.outbox_id::text COLLATE "C")
+FROM "outbox_hold" h GROUP BY 1, 3
 ORDER BY 1, 2, 3`
 
 // sqlCheckRows counts the messages that stand in both of queue and outcome, or in neither, and the rows of

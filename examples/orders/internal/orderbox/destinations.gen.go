@@ -33,14 +33,20 @@ func (p OrderPlaced) toAnalytics() Message {
 	return Message{destination: DestinationAnalytics, payload: p}
 }
 
-// analyticsPolicy is what the store must know of analytics.
+// analyticsPolicy is what the specification says of analytics.
 var analyticsPolicy = policy{
 	destination:   DestinationAnalytics,
 	kinds:         []string{"analytics/order_cancelled@1", "analytics/order_placed@1"},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: time.Hour,
 	keepFailed:    24 * time.Hour,
 	expires:       24 * time.Hour,
@@ -76,14 +82,20 @@ func (p LedgerPosting) toLedger() Message {
 	}
 }
 
-// ledgerPolicy is what the store must know of ledger.
+// ledgerPolicy is what the specification says of ledger.
 var ledgerPolicy = policy{
 	destination:   DestinationLedger,
 	kinds:         []string{"ledger/ledger_posting@1"},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   0,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: keepForever,
 	keepFailed:    keepForever,
 }
@@ -122,14 +134,21 @@ func (p ShippingNotice) toMailer() Message {
 	return Message{destination: DestinationMailer, payload: p}
 }
 
-// mailerPolicy is what the store must know of mailer.
+// mailerPolicy is what the specification says of mailer.
 var mailerPolicy = policy{
 	destination:   DestinationMailer,
 	kinds:         []string{"mailer/order_confirmation@1", "mailer/refund_notice@1", "mailer/shipping_notice@1"},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   8,
+	retryInitial:  time.Second,
+	retryMax:      10 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   16,
+	rate:          50,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
@@ -174,15 +193,22 @@ func (p PaymentRefund) toPayments() Message {
 	}
 }
 
-// paymentsPolicy is what the store must know of payments.
+// paymentsPolicy is what the specification says of payments.
 var paymentsPolicy = policy{
 	destination:   DestinationPayments,
 	kinds:         []string{"payments/payment_capture@1", "payments/payment_refund@1"},
 	idempotent:    false,
+	timeout:       10 * time.Second,
 	lease:         time.Minute,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: 30 * time.Second,
+	askEvery:      5 * time.Minute,
 	giveUp:        2 * 24 * time.Hour,
+	concurrency:   4,
 	keepCompleted: 90 * 24 * time.Hour,
 	keepFailed:    keepForever,
 }
@@ -216,14 +242,23 @@ func (p PickRequest) toWarehouse() Message {
 	return Message{destination: DestinationWarehouse, payload: p}
 }
 
-// warehousePolicy is what the store must know of warehouse.
+// warehousePolicy is what the specification says of warehouse.
 var warehousePolicy = policy{
-	destination:   DestinationWarehouse,
-	kinds:         []string{"warehouse/pick_cancellation@1", "warehouse/pick_request@1"},
-	idempotent:    true,
-	lease:         90 * time.Second,
-	maxAttempts:   6,
+	destination: DestinationWarehouse,
+	kinds:       []string{"warehouse/pick_cancellation@1", "warehouse/pick_request@1"},
+	idempotent:  true,
+	timeout:     30 * time.Second,
+	lease:       90 * time.Second,
+	maxAttempts: 6,
+	retryDelays: []time.Duration{
+		5 * time.Second,
+		30 * time.Second,
+		5 * time.Minute,
+		time.Hour,
+		6 * time.Hour,
+	},
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }

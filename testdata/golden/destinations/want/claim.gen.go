@@ -71,8 +71,16 @@ func (s *Store) ClaimUnknown(ctx context.Context, request ClaimRequest) ([]Entry
 	if err != nil {
 		return nil, fmt.Errorf("outbox: ClaimUnknown: %w", err)
 	}
+	return byID(entries), nil
+}
+
+func byID(rows []placedEntry) []Entry {
+	entries := make([]Entry, len(rows))
+	for i, row := range rows {
+		entries[i] = row.Entry
+	}
 	slices.SortFunc(entries, func(a, b Entry) int { return compareIDs(a.ID, b.ID) })
-	return entries, nil
+	return entries
 }
 
 // inOrder puts rows in the order of their ids, and those of one key, in the key's
@@ -128,6 +136,8 @@ func (r ClaimRequest) call() (claimCall, error) {
 		}
 		c.destinations = append(c.destinations, string(p.destination))
 		c.limits = append(c.limits, int32(min(limit, maxClaim)))
+		c.marks = append(c.marks, OutboxID{})
+		c.runs = append(c.runs, p.longestRun())
 		c.giveUp = append(c.giveUp, p.giveUpAfter())
 		c.kinds = append(c.kinds, p.kinds...)
 	}
@@ -223,12 +233,20 @@ func (s *Store) ReleaseExpiredClaims(ctx context.Context, at time.Time) ([]Outbo
 	if err := checkTime(at); err != nil {
 		return nil, fmt.Errorf("outbox: ReleaseExpiredClaims: %w", err)
 	}
+	all, err := s.releaseExpired(ctx, allDestinations(), at)
+	if err != nil {
+		err = fmt.Errorf("outbox: ReleaseExpiredClaims: %w", err)
+	}
+	return all, err
+}
+
+func (s *Store) releaseExpired(ctx context.Context, destinations []Destination, at time.Time) ([]OutboxID, error) {
 	var all []OutboxID
 	for {
-		ids, err := s.backend.releaseExpired(ctx, sweepStep, at)
+		ids, err := s.backend.releaseExpired(ctx, destinations, sweepStep, at)
 		all = append(all, ids...)
 		if err != nil {
-			return all, fmt.Errorf("outbox: ReleaseExpiredClaims: %w", err)
+			return all, err
 		}
 		if len(ids) < sweepStep {
 			slices.SortFunc(all, compareIDs)

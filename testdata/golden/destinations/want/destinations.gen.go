@@ -28,14 +28,20 @@ func (p CustomerChanged) toAudit() Message {
 	return Message{destination: DestinationAudit, payload: p}
 }
 
-// auditPolicy is what the store must know of audit.
+// auditPolicy is what the specification says of audit.
 var auditPolicy = policy{
 	destination:   DestinationAudit,
 	kinds:         []string{"audit/customer_changed@1"},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
@@ -69,14 +75,20 @@ func (p OrderPlaced) toBilling() Message {
 	return Message{destination: DestinationBilling, payload: p}
 }
 
-// billingPolicy is what the store must know of billing.
+// billingPolicy is what the specification says of billing.
 var billingPolicy = policy{
 	destination:   DestinationBilling,
 	kinds:         []string{"billing/customer_changed@1", "billing/order_placed@1"},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
@@ -111,14 +123,21 @@ func (p OrderPaid) toCrm() Message {
 	return Message{destination: DestinationCrm, payload: p}
 }
 
-// crmPolicy is what the store must know of crm.
+// crmPolicy is what the specification says of crm.
 var crmPolicy = policy{
 	destination:   DestinationCrm,
 	kinds:         []string{"crm/customer_changed@1", "crm/order_paid@1"},
 	idempotent:    false,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: time.Minute,
+	askEvery:      10 * time.Minute,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
@@ -152,14 +171,20 @@ func (p OrderPlaced) toDataLake() Message {
 	return Message{destination: DestinationDataLake, payload: p}
 }
 
-// dataLakePolicy is what the store must know of data-lake.
+// dataLakePolicy is what the specification says of data-lake.
 var dataLakePolicy = policy{
 	destination:   DestinationDataLake,
 	kinds:         []string{"data-lake/customer_changed@1", "data-lake/order_placed@1"},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
@@ -188,14 +213,20 @@ func (p CustomerChanged) toErp() Message {
 	return Message{destination: DestinationErp, payload: p}
 }
 
-// erpPolicy is what the store must know of erp.
+// erpPolicy is what the specification says of erp.
 var erpPolicy = policy{
 	destination:   DestinationErp,
 	kinds:         []string{"erp/customer_changed@1"},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
@@ -235,14 +266,21 @@ func (p OrderPlaced) toFraudCheck() Message {
 	return Message{destination: DestinationFraudCheck, payload: p}
 }
 
-// fraudCheckPolicy is what the store must know of fraud.check.
+// fraudCheckPolicy is what the specification says of fraud.check.
 var fraudCheckPolicy = policy{
 	destination:   DestinationFraudCheck,
 	kinds:         []string{"fraud.check/customer_changed@1", "fraud.check/order_paid@1", "fraud.check/order_placed@1"},
 	idempotent:    false,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: time.Minute,
+	askEvery:      10 * time.Minute,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
@@ -271,14 +309,20 @@ func (p CustomerChanged) toGeoIndex() Message {
 	return Message{destination: DestinationGeoIndex, payload: p}
 }
 
-// geoIndexPolicy is what the store must know of geo_index.
+// geoIndexPolicy is what the specification says of geo_index.
 var geoIndexPolicy = policy{
 	destination:   DestinationGeoIndex,
 	kinds:         []string{"geo_index/customer_changed@1"},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
@@ -312,14 +356,20 @@ func (p OrderPlaced) toHelpDesk() Message {
 	return Message{destination: DestinationHelpDesk, payload: p}
 }
 
-// helpDeskPolicy is what the store must know of help_desk.
+// helpDeskPolicy is what the specification says of help_desk.
 var helpDeskPolicy = policy{
 	destination:   DestinationHelpDesk,
 	kinds:         []string{"help_desk/customer_changed@1", "help_desk/order_placed@1"},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
@@ -354,14 +404,21 @@ func (p OrderPaid) toInventory() Message {
 	return Message{destination: DestinationInventory, payload: p}
 }
 
-// inventoryPolicy is what the store must know of inventory.
+// inventoryPolicy is what the specification says of inventory.
 var inventoryPolicy = policy{
 	destination:   DestinationInventory,
 	kinds:         []string{"inventory/customer_changed@1", "inventory/order_paid@1"},
 	idempotent:    false,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: time.Minute,
+	askEvery:      10 * time.Minute,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
@@ -395,14 +452,20 @@ func (p OrderPlaced) toJobQueue() Message {
 	return Message{destination: DestinationJobQueue, payload: p}
 }
 
-// jobQueuePolicy is what the store must know of job.queue.
+// jobQueuePolicy is what the specification says of job.queue.
 var jobQueuePolicy = policy{
 	destination:   DestinationJobQueue,
 	kinds:         []string{"job.queue/customer_changed@1", "job.queue/order_placed@1"},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
@@ -431,14 +494,20 @@ func (p CustomerChanged) toKyc() Message {
 	return Message{destination: DestinationKyc, payload: p}
 }
 
-// kycPolicy is what the store must know of kyc.
+// kycPolicy is what the specification says of kyc.
 var kycPolicy = policy{
 	destination:   DestinationKyc,
 	kinds:         []string{"kyc/customer_changed@1"},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
@@ -478,14 +547,21 @@ func (p OrderPlaced) toLoyalty() Message {
 	return Message{destination: DestinationLoyalty, payload: p}
 }
 
-// loyaltyPolicy is what the store must know of loyalty.
+// loyaltyPolicy is what the specification says of loyalty.
 var loyaltyPolicy = policy{
 	destination:   DestinationLoyalty,
 	kinds:         []string{"loyalty/customer_changed@1", "loyalty/order_paid@1", "loyalty/order_placed@1"},
 	idempotent:    false,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: time.Minute,
+	askEvery:      10 * time.Minute,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }

@@ -51,6 +51,7 @@ type Entry struct {
 	LastAttemptAt  time.Time         // when the attempt before was claimed or last extended; zero = there was none, or the row has ended
 	RemoteRef      string            // what an earlier attempt learnt from the remote
 	OrderKey       string            // encoded; empty = not ordered
+	LimitKey       string            // encoded; empty = the limits of the destination hold
 }
 
 // Record is a row as it stands, whatever its status.

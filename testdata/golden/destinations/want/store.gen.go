@@ -47,7 +47,7 @@ type Store struct {
 
 // New returns a Store over db. The tables must be there: see [Migrate].
 func New(db DB, options Options) *Store {
-	return &Store{backend: newPostgres(db, &cursors{}), options: options}
+	return &Store{backend: newPostgres(db, &orderKeys{}), options: options}
 }
 
 // With returns the store within a transaction of the caller's: what it does is
@@ -188,6 +188,7 @@ type DestinationStats struct {
 	OutcomeUnknown int64
 	OldestUnknown  time.Time // when it was enqueued; zero = none is unknown
 	Failed         int64     // that have not been purged
+	Paused         bool      // see Pause
 	HeldKeys       int64     // keys that wait since a row has failed: see Skip and Requeue
 }
 

@@ -4,6 +4,7 @@ package outbox
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,18 +22,19 @@ type backend interface {
 	// batch is carried out; what the callback returns is the result of closing it.
 	queueEnqueue(batch *pgx.Batch, command Command, rows []newRow, answer func([]placed, error) error)
 	claimDue(ctx context.Context, c claimCall) ([]placedEntry, error)
-	claimUnknown(ctx context.Context, c claimCall) ([]Entry, error)
+	claimUnknown(ctx context.Context, c claimCall) ([]placedEntry, error)
 	// settle applies each settlement whose fence holds, all in one transaction,
 	// and answers with the rows that it changed. No id occurs twice.
 	settle(ctx context.Context, settlements []settlement) (map[OutboxID]bool, error)
 	// states says where rows stand; a row that is missing is missing there.
 	states(ctx context.Context, ids []OutboxID) (map[OutboxID]rowState, error)
 	extendClaims(ctx context.Context, claims []Claim, at time.Time) (map[OutboxID]bool, error)
-	releaseExpired(ctx context.Context, limit int, at time.Time) ([]OutboxID, error)
-	expireDue(ctx context.Context, limit int, at time.Time) ([]OutboxID, error)
+	releaseExpired(ctx context.Context, destinations []Destination, limit int, at time.Time) ([]OutboxID, error)
+	expireDue(ctx context.Context, destinations []Destination, limit int, at time.Time) ([]OutboxID, error)
 	cancel(ctx context.Context, id OutboxID, reason string) (bool, error)
 	requeue(ctx context.Context, ids []OutboxID, reason string) ([]OutboxID, error)
 	skip(ctx context.Context, destination Destination, key string) ([]OutboxID, error)
+	pause(ctx context.Context, destination Destination, paused bool) error
 	// purge removes at most limit rows behind start and returns their ids, sorted.
 	purge(ctx context.Context, start OutboxID, limit int, at time.Time) ([]OutboxID, error)
 	get(ctx context.Context, id OutboxID) ([]Record, error)
@@ -53,11 +55,23 @@ type placed struct {
 type claimCall struct {
 	destinations []string
 	limits       []int32
-	giveUp       []*int64 // microseconds after which nobody is asked; nil = never
+	marks        []OutboxID // ready rows that no order binds are claimed behind these
+	runs         []int32    // the most rows of one ordered key
+	leftOut      []string   // destination/limit key of rows that are not to be claimed
+	giveUp       []*int64   // microseconds after which nobody is asked; nil = never
 	kinds        []string
 	token        int64
 	worker       string
 	at           time.Time
+}
+
+// less is the call for what is left to claim when some rows are.
+func (c claimCall) less(claimed []placedEntry) claimCall {
+	c.limits = slices.Clone(c.limits)
+	for _, e := range claimed {
+		c.limits[slices.Index(c.destinations, string(e.Destination))]--
+	}
+	return c
 }
 
 // placedEntry is a claimed row and, of ordered rows, its place within the key.
@@ -88,6 +102,7 @@ type settlement struct {
 	reason string // of opFailed, opRetry, opPostpone and opNeverArrived; empty keeps the last one with opRetry and opPostpone
 	ref    string // of opCompleted and opUnknown; empty = none
 	at     time.Time
+	delay  time.Duration // counts where at is zero, from the database's present
 }
 
 // rowState is what decides whether a settle would be accepted.
@@ -98,9 +113,12 @@ type rowState struct {
 	held        bool
 }
 
-// statusHolding is the status under which the keys are counted that failed rows
-// hold.
-const statusHolding Status = "holding"
+// The statuses under which the keys are counted that failed rows hold, and under
+// which a destination stands that is paused.
+const (
+	statusHolding Status = "holding"
+	statusPaused  Status = "paused"
+)
 
 // statsRow counts the rows of one kind in one status. Failed rows have no kind.
 type statsRow struct {

@@ -28,14 +28,20 @@ func (p Ping) toEcho() Message {
 	return Message{destination: DestinationEcho, payload: p}
 }
 
-// echoPolicy is what the store must know of echo.
+// echoPolicy is what the specification says of echo.
 var echoPolicy = policy{
 	destination:   DestinationEcho,
 	kinds:         []string{"echo/ping@1"},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }

@@ -15,13 +15,21 @@ func (s *Store) ExpireDue(ctx context.Context, at time.Time, limit int) ([]Outbo
 	if err := checkTime(at); err != nil {
 		return nil, fmt.Errorf("outbox: ExpireDue: %w", err)
 	}
+	all, err := s.expireDue(ctx, allDestinations(), at, limit)
+	if err != nil {
+		err = fmt.Errorf("outbox: ExpireDue: %w", err)
+	}
+	return all, err
+}
+
+func (s *Store) expireDue(ctx context.Context, destinations []Destination, at time.Time, limit int) ([]OutboxID, error) {
 	var all []OutboxID
 	for len(all) < limit {
 		step := min(limit-len(all), sweepStep)
-		ids, err := s.backend.expireDue(ctx, step, at)
+		ids, err := s.backend.expireDue(ctx, destinations, step, at)
 		all = append(all, ids...)
 		if err != nil {
-			return all, fmt.Errorf("outbox: ExpireDue: %w", err)
+			return all, err
 		}
 		if len(ids) < step {
 			break
@@ -29,6 +37,29 @@ func (s *Store) ExpireDue(ctx context.Context, at time.Time, limit int) ([]Outbo
 	}
 	slices.SortFunc(all, compareIDs)
 	return all, nil
+}
+
+// Pause keeps rows of a destination from being claimed, by any worker and by
+// ClaimUnknown as well, until [Store.Resume]. What is claimed already goes on.
+func (s *Store) Pause(ctx context.Context, destination Destination) error {
+	return s.setPaused(ctx, "Pause", destination, true)
+}
+
+// Resume lets rows of a paused destination be claimed again. One that is not
+// paused stays as it is.
+func (s *Store) Resume(ctx context.Context, destination Destination) error {
+	return s.setPaused(ctx, "Resume", destination, false)
+}
+
+func (s *Store) setPaused(ctx context.Context, operation string, destination Destination, paused bool) error {
+	err := fmt.Errorf("there is no destination %q", destination)
+	if slices.Contains(allDestinations(), destination) {
+		err = s.backend.pause(ctx, destination, paused)
+	}
+	if err != nil {
+		return fmt.Errorf("outbox: %s: %w", operation, err)
+	}
+	return nil
 }
 
 // Cancel fails a pending row, so that it is not sent. A row that a worker holds

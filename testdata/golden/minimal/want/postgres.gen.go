@@ -4,6 +4,7 @@ package outbox
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -25,37 +26,76 @@ import (
 type postgres struct {
 	db       DB
 	callerTx bool // db is a transaction of the caller's
-	cursors  *cursors
+	keys     *orderKeys
 }
 
-func newPostgres(db DB, c *cursors) *postgres {
+func newPostgres(db DB, keys *orderKeys) *postgres {
 	_, callerTx := db.(pgx.Tx)
-	return &postgres{db: db, callerTx: callerTx, cursors: c}
+	return &postgres{db: db, callerTx: callerTx, keys: keys}
 }
 
-func (p *postgres) within(tx pgx.Tx) backend { return newPostgres(tx, p.cursors) }
+func (p *postgres) within(tx pgx.Tx) backend { return newPostgres(tx, p.keys) }
 
-// cursors are the order keys behind which the next claims of destinations go
-// on. They only spread the work: whatever they are, a claim that finds nothing
-// has looked at every key.
-type cursors struct {
+// orderKeys is what claims have seen of destinations with ordered rows. It only
+// spreads the work: whatever it says, a claim that finds nothing has looked
+// everywhere.
+type orderKeys struct {
 	mu   sync.Mutex
-	keys map[string]string
+	seen map[string]*seenKeys
 }
 
-func (c *cursors) get(destination string) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.keys[destination]
+type seenKeys struct {
+	cursor  string // the next claim goes on behind this key
+	ordered bool   // there were ordered rows
+	loose   bool   // there were rows that no order binds
+	turns   int
 }
 
-func (c *cursors) set(destination, key string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.keys == nil {
-		c.keys = make(map[string]string)
+func (k *orderKeys) of(destination string) *seenKeys {
+	if k.seen[destination] == nil {
+		if k.seen == nil {
+			k.seen = make(map[string]*seenKeys)
+		}
+		k.seen[destination] = &seenKeys{}
 	}
-	c.keys[destination] = key
+	return k.seen[destination]
+}
+
+func (k *orderKeys) get(destination string) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.of(destination).cursor
+}
+
+func (k *orderKeys) set(destination, cursor string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.of(destination).cursor = cursor
+}
+
+func (k *orderKeys) saw(destination string, ordered, loose bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	seen := k.of(destination)
+	seen.ordered, seen.loose = ordered, loose
+}
+
+// looseTurn is how often a claim looks first for rows that no order binds where
+// only ordered ones were seen.
+const looseTurn = 16
+
+// first tells whether a claim is to begin with the ordered rows. Where there are
+// both, since order_by was added or removed, they take turns, so that none waits
+// for the end of the other.
+func (k *orderKeys) first(destination string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	seen := k.of(destination)
+	seen.turns++
+	if seen.loose {
+		return seen.ordered && seen.turns%2 == 0
+	}
+	return seen.ordered && seen.turns%looseTurn != 0
 }
 
 // send runs statements in one round trip. Outside a transaction of the caller's
@@ -64,44 +104,115 @@ func (c *cursors) set(destination, key string) {
 // claim are planned as a tenth of the table, and compiling would take longer
 // than the claim.
 func (p *postgres) send(ctx context.Context, statements *pgx.Batch, settings ...string) error {
+	return p.over(ctx, func(conn *pgx.Conn) error {
+		return untilNoDeadlock(func() error {
+			batch := begin(settings)
+			addAll(batch, statements)
+			batch.Queue("COMMIT")
+			return endTx(ctx, conn, conn.SendBatch(ctx, batch).Close())
+		})
+	}, func(send func(*pgx.Batch) error) error { return send(statements) }, settings)
+}
+
+// steps is send for statements that follow from one another: each that steps
+// sends is carried out, all in one transaction.
+func (p *postgres) steps(ctx context.Context, steps func(send func(*pgx.Batch) error) error, settings ...string) error {
+	return p.over(ctx, func(conn *pgx.Conn) error {
+		return untilNoDeadlock(func() error {
+			open := begin(settings)
+			err := steps(func(statements *pgx.Batch) error {
+				addAll(open, statements)
+				batch := open
+				open = &pgx.Batch{}
+				return conn.SendBatch(ctx, batch).Close()
+			})
+			if err == nil {
+				_, err = conn.Exec(ctx, "COMMIT")
+			}
+			return endTx(ctx, conn, err)
+		})
+	}, steps, settings)
+}
+
+// over runs a transaction of the store's own on a connection or, where there is a
+// transaction of the caller's or something that hides the connection, within one.
+func (p *postgres) over(ctx context.Context, own func(*pgx.Conn) error, within func(send func(*pgx.Batch) error) error, settings []string) error {
+	sender := func(db interface {
+		SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
+	}) func(*pgx.Batch) error {
+		return func(statements *pgx.Batch) error {
+			batch := &pgx.Batch{}
+			addAll(batch, statements)
+			return db.SendBatch(ctx, batch).Close()
+		}
+	}
 	if p.callerTx {
-		return p.db.SendBatch(ctx, statements).Close()
+		return within(sender(p.db))
 	}
-	own := &pgx.Batch{}
-	own.Queue("SET LOCAL jit = off")
-	for _, setting := range settings {
-		own.Queue(setting)
-	}
-	own.QueuedQueries = append(own.QueuedQueries, statements.QueuedQueries...)
+	var conn *pgx.Conn
 	switch db := p.db.(type) {
 	case *pgxpool.Pool:
-		conn, err := db.Acquire(ctx)
+		acquired, err := db.Acquire(ctx)
 		if err != nil {
 			return err
 		}
-		defer conn.Release()
-		return sendInTx(ctx, conn.Conn(), own)
+		defer acquired.Release()
+		return own(acquired.Conn())
 	case *pgxpool.Conn:
-		return p.sendOver(ctx, db.Conn(), own, statements)
+		conn = db.Conn()
 	case *pgx.Conn:
-		return p.sendOver(ctx, db, own, statements)
-	}
-	return untilNoDeadlock(func() error {
-		return pgx.BeginFunc(ctx, p.db, func(tx pgx.Tx) error {
-			// Not within the batch: pgx may have it prepared first, after which
-			// the level stands.
-			if _, err := tx.Exec(ctx, sqlReadCommitted); err != nil {
-				return err
-			}
-			batch := &pgx.Batch{}
-			addAll(batch, own)
-			return tx.SendBatch(ctx, batch).Close()
+		conn = db
+	default:
+		return untilNoDeadlock(func() error {
+			return pgx.BeginFunc(ctx, p.db, func(tx pgx.Tx) error {
+				// Not within a batch: pgx may have it prepared first, after which
+				// the level stands.
+				if _, err := tx.Exec(ctx, sqlReadCommitted); err != nil {
+					return err
+				}
+				for _, setting := range append([]string{sqlNoJIT}, settings...) {
+					if _, err := tx.Exec(ctx, setting); err != nil {
+						return err
+					}
+				}
+				return within(sender(tx))
+			})
 		})
-	})
+	}
+	if conn.PgConn().TxStatus() != 'I' {
+		// The caller has begun a transaction on the connection itself.
+		return within(sender(conn))
+	}
+	return own(conn)
 }
 
-// sqlReadCommitted makes a transaction that has just begun one of the store's own.
-const sqlReadCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE"
+const (
+	// sqlReadCommitted makes a transaction that has just begun one of the store's own.
+	sqlReadCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE"
+	sqlNoJIT         = "SET LOCAL jit = off"
+)
+
+// begin is the start of a transaction of the store's own.
+func begin(settings []string) *pgx.Batch {
+	batch := &pgx.Batch{}
+	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+	batch.Queue(sqlNoJIT)
+	for _, setting := range settings {
+		batch.Queue(setting)
+	}
+	return batch
+}
+
+// endTx leaves no transaction open after a failure.
+func endTx(ctx context.Context, conn *pgx.Conn, err error) error {
+	if err != nil && !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
+		if _, rollback := conn.Exec(ctx, "ROLLBACK"); rollback != nil {
+			// Left open, it would pass for one on which the caller has begun.
+			err = errors.Join(err, rollback, conn.Close(ctx))
+		}
+	}
+	return err
+}
 
 // deadlockTries bounds how often a transaction is tried that deadlocks.
 const deadlockTries = 3
@@ -119,38 +230,12 @@ func untilNoDeadlock(transaction func() error) error {
 	}
 }
 
-// sendOver takes care of a connection on which the caller has begun a
-// transaction without telling pgx.
-func (p *postgres) sendOver(ctx context.Context, conn *pgx.Conn, own, statements *pgx.Batch) error {
-	if conn.PgConn().TxStatus() != 'I' {
-		return conn.SendBatch(ctx, statements).Close()
-	}
-	return sendInTx(ctx, conn, own)
-}
-
 // addAll adds the statements of a batch. They are copied, since pgx notes in one
 // that was sent what it has prepared it as, which holds only for that sending.
 func addAll(batch, statements *pgx.Batch) {
 	for _, q := range statements.QueuedQueries {
 		batch.QueuedQueries = append(batch.QueuedQueries, &pgx.QueuedQuery{SQL: q.SQL, Arguments: q.Arguments, Fn: q.Fn})
 	}
-}
-
-func sendInTx(ctx context.Context, conn *pgx.Conn, statements *pgx.Batch) error {
-	return untilNoDeadlock(func() error {
-		batch := &pgx.Batch{}
-		batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-		addAll(batch, statements)
-		batch.Queue("COMMIT")
-		err := conn.SendBatch(ctx, batch).Close()
-		if err != nil && !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
-			if _, rollback := conn.Exec(ctx, "ROLLBACK"); rollback != nil {
-				// Left open, it would pass for one on which the caller has begun.
-				err = errors.Join(err, rollback, conn.Close(ctx))
-			}
-		}
-		return err
-	})
 }
 
 // query adds a statement whose rows are collected by scan.
@@ -406,88 +491,177 @@ func lifetime(row newRow) *int64 {
 	return microseconds(row.lifetime)
 }
 
-// lane is where a claim stands among the order keys of a destination.
-type lane struct {
+// claimDue claims what no order binds and what does, each where there is any. They
+// are transactions of their own: rows that the first has claimed are returned
+// when the second fails, which the next call will tell.
+func (p *postgres) claimDue(ctx context.Context, c claimCall) ([]placedEntry, error) {
+	var before, after []int
+	for i, d := range c.destinations {
+		if p.keys.first(d) {
+			before = append(before, i)
+		}
+	}
+	entries, err := p.claimOrdered(ctx, c, before)
+	if err != nil {
+		return nil, err
+	}
+	left := c.less(entries)
+	loose, ordered, err := p.claimLoose(ctx, left)
+	entries = append(entries, loose...)
+	if err == nil {
+		left = left.less(loose)
+		for i, d := range c.destinations {
+			if ordered[d] && !slices.Contains(before, i) {
+				after = append(after, i)
+			}
+		}
+		var more []placedEntry
+		more, err = p.claimOrdered(ctx, left, after)
+		entries = append(entries, more...)
+	}
+	if len(entries) > 0 && !p.callerTx {
+		return entries, nil
+	}
+	return entries, err
+}
+
+// claimLoose claims rows that no order binds. It answers also which destinations
+// have ordered rows.
+func (p *postgres) claimLoose(ctx context.Context, c claimCall) ([]placedEntry, map[string]bool, error) {
+	if !slices.ContainsFunc(c.limits, func(n int32) bool { return n > 0 }) {
+		return nil, nil, nil
+	}
+	var entries []placedEntry
+	var names []string
+	batch := &pgx.Batch{}
+	query(batch, &entries, scanClaimed, sqlClaimDue, c.destinations, c.limits, texts(c.marks), c.kinds, c.token, c.worker, nullTime(c.at), c.leftOut)
+	query(batch, &names, pgx.RowTo[string], sqlOrdered, c.destinations)
+	if err := p.send(ctx, batch, claimSettings...); err != nil {
+		return nil, nil, err
+	}
+	ordered := make(map[string]bool)
+	for _, name := range names {
+		ordered[name] = true
+	}
+	found := make(map[string]bool)
+	for i := range entries {
+		entries[i].Claim.Token = c.token
+		found[string(entries[i].Destination)] = true
+	}
+	for i, d := range c.destinations {
+		if c.limits[i] > 0 {
+			p.keys.saw(d, ordered[d], found[d])
+		}
+	}
+	return entries, ordered, nil
+}
+
+// claimSettings are for claims: to plan them takes longer than to carry them out,
+// and one plan serves every claim as long as it goes by the indexes, also where
+// it was made for empty tables.
+var claimSettings = []string{"SET LOCAL plan_cache_mode = force_generic_plan", "SET LOCAL enable_seqscan = off"}
+
+// walk is where a claim stands among the order keys of a destination.
+type walk struct {
 	destination string
-	limit       int32
-	first       string // the cursor that the claim began with
+	limit, run  int32
+	first       string // the key that the claim began behind
 	start       string // the keys behind it are next
 	round       bool   // the last key has been passed
 }
 
-// advance moves the lane on to the keys behind goOn, which is empty when the last
+// advance moves the walk on to the keys behind goOn, which is empty when the last
 // key has been looked at. It tells whether keys are left to look at.
-func (l *lane) advance(goOn string) bool {
-	l.start = goOn
-	if goOn == "" && !l.round && l.first != "" {
-		l.round = true
+func (w *walk) advance(goOn string) bool {
+	w.start = goOn
+	if goOn == "" && !w.round && w.first != "" {
+		w.round = true
 		return true
 	}
-	return goOn != "" && !(l.round && goOn >= l.first)
+	return goOn != "" && !(w.round && goOn >= w.first)
 }
 
-// walk carries out a claim, which looks at no more than keysLook keys of a
-// destination in a round. When a round gives nothing, since all its keys are
-// held or wait, the next goes on behind them, until every key was looked at.
-// Besides the rows a round returns where the next of a destination goes on,
-// which is empty for the first key; one that has no keys is missing there.
-func (c *cursors) walk(call claimCall, round func([]*lane) ([]placedEntry, map[string]string, error)) ([]placedEntry, error) {
-	lanes := make([]*lane, len(call.destinations))
-	for i, d := range call.destinations {
-		key := c.get(d)
-		lanes[i] = &lane{destination: d, limit: call.limits[i], first: key, start: key}
+// claimOrdered claims rows of ordered keys, of some of the destinations. It looks
+// at no more than keysLook keys at a time. When these give nothing, since all of
+// them are held or wait, it goes on with the next until it has been round.
+func (p *postgres) claimOrdered(ctx context.Context, c claimCall, which []int) ([]placedEntry, error) {
+	var walks []*walk
+	for _, i := range which {
+		if c.limits[i] > 0 {
+			key := p.keys.get(c.destinations[i])
+			walks = append(walks, &walk{destination: c.destinations[i], limit: c.limits[i], run: c.runs[i], first: key, start: key})
+		}
 	}
-	for len(lanes) > 0 {
-		entries, goOn, err := round(lanes)
+	for len(walks) > 0 {
+		n := len(walks)
+		names, limits, runs, starts := make([]string, n), make([]int32, n), make([]int32, n), make([]string, n)
+		limitOf, runOf := make(map[string]int32), make(map[string]int32)
+		for i, w := range walks {
+			names[i], limits[i], runs[i], starts[i] = w.destination, w.limit, w.run, w.start
+			limitOf[w.destination], runOf[w.destination] = w.limit, w.run
+		}
+		var entries []placedEntry
+		goOn := make(map[string]string)
+		err := p.steps(ctx, func(send func(*pgx.Batch) error) error {
+			var heads []head
+			batch := &pgx.Batch{}
+			query(batch, &heads, scanHead, sqlLockHeads, names, limits, starts, c.kinds, runs, keysLook, nullTime(c.at), c.leftOut)
+			if err := send(batch); err != nil {
+				return err
+			}
+			entries = nil
+			var ids, destinations, keys []string
+			var limits, runs []int32
+			for _, h := range heads {
+				if h.id == nil {
+					goOn[h.destination] = h.key
+					continue
+				}
+				ids, destinations, keys = append(ids, h.id.String()), append(destinations, h.destination), append(keys, h.key)
+				limits, runs = append(limits, limitOf[h.destination]), append(runs, runOf[h.destination])
+			}
+			if len(ids) == 0 {
+				return nil
+			}
+			batch = &pgx.Batch{}
+			query(batch, &entries, scanClaimed, sqlTakeRuns, ids, destinations, keys, c.kinds, c.token, c.worker, nullTime(c.at), c.leftOut,
+				limits, runs, runLook)
+			return send(batch)
+		}, claimSettings...)
 		if err != nil {
 			return nil, err
 		}
 		for destination, key := range goOn {
-			c.set(destination, key)
+			p.keys.set(destination, key)
 		}
 		if len(entries) > 0 {
+			for i := range entries {
+				entries[i].Claim.Token = c.token
+			}
 			return entries, nil
 		}
-		lanes = slices.DeleteFunc(lanes, func(l *lane) bool {
-			key, ordered := goOn[l.destination]
-			return !ordered || !l.advance(key)
+		walks = slices.DeleteFunc(walks, func(w *walk) bool {
+			key, going := goOn[w.destination]
+			return !going || !w.advance(key)
 		})
 	}
 	return nil, nil
 }
 
-func (p *postgres) claimDue(ctx context.Context, c claimCall) ([]placedEntry, error) {
-	return p.cursors.walk(c, func(lanes []*lane) ([]placedEntry, map[string]string, error) {
-		n := len(lanes)
-		names, limits, marks, starts := make([]string, n), make([]int32, n), make([]string, n), make([]string, n)
-		for i, l := range lanes {
-			names[i], limits[i], marks[i], starts[i] = l.destination, l.limit, uuid.Nil.String(), l.start
-		}
-		var rows []claimed
-		batch := &pgx.Batch{}
-		query(batch, &rows, scanClaimed, sqlClaimDue, names, limits, marks, c.kinds, c.token, c.worker, nullTime(c.at),
-			starts, keysLook, runRows, runLook)
-		// To plan the statement takes longer than to carry it out, and one plan serves every
-		// claim as long as it goes by the indexes, also where it was made for empty tables.
-		if err := p.send(ctx, batch, "SET LOCAL plan_cache_mode = force_generic_plan", "SET LOCAL enable_seqscan = off"); err != nil {
-			return nil, nil, err
-		}
-		var entries []placedEntry
-		goOn := make(map[string]string)
-		for _, row := range rows {
-			if row.keysOf != "" {
-				goOn[row.keysOf] = row.goOn
-				continue
-			}
-			row.Claim.Token = c.token
-			entries = append(entries, row.placedEntry)
-		}
-		return entries, goOn, nil
-	})
+// head is a row of lockHeads: the head of a key or, without an id, the key from
+// which the next claim of the destination goes on.
+type head struct {
+	destination, key string
+	id               *uuid.UUID
 }
 
-func (p *postgres) claimUnknown(ctx context.Context, c claimCall) ([]Entry, error) {
-	entries, err := one(ctx, p, scanEntry, sqlClaimUnknown, c.destinations, c.limits, c.kinds, c.token, c.worker, nullTime(c.at), c.giveUp)
+func scanHead(row pgx.CollectableRow) (h head, err error) {
+	err = row.Scan(&h.destination, &h.key, &h.id)
+	return h, err
+}
+
+func (p *postgres) claimUnknown(ctx context.Context, c claimCall) ([]placedEntry, error) {
+	entries, err := one(ctx, p, scanClaimed, sqlClaimUnknown, c.destinations, c.limits, c.kinds, c.token, c.worker, nullTime(c.at), c.giveUp)
 	for i := range entries {
 		entries[i].Claim.Token = c.token
 	}
@@ -504,13 +678,14 @@ type stored struct {
 	headers   *string
 	expires   *time.Time
 	orderKey  *string
+	limitKey  *string
 	attempted *time.Time
 	ref       *string
 }
 
 func (s *stored) targets(e *Entry) []any {
 	targets := append([]any{&s.id}, s.command.targets()...)
-	return append(targets, (*string)(&e.Destination), &e.PayloadType, &s.version, &e.IdempotencyKey, &s.payload, &s.headers, &e.EnqueuedAt, &s.expires, &s.orderKey)
+	return append(targets, (*string)(&e.Destination), &e.PayloadType, &s.version, &e.IdempotencyKey, &s.payload, &s.headers, &e.EnqueuedAt, &s.expires, &s.orderKey, &s.limitKey)
 }
 
 func (s *stored) finish(e *Entry) {
@@ -519,8 +694,12 @@ func (s *stored) finish(e *Entry) {
 	e.PayloadVersion, e.Attempt = int(s.version), int(s.attempt)
 	e.Raw = []byte(s.payload)
 	e.ExpiresAt, e.LastAttemptAt = value(s.expires), value(s.attempted)
-	e.RemoteRef, e.OrderKey = value(s.ref), value(s.orderKey)
-	e.decode(value(s.headers))
+	e.RemoteRef, e.OrderKey, e.LimitKey = value(s.ref), value(s.orderKey), value(s.limitKey)
+	e.decode()
+	if s.headers != nil && json.Unmarshal([]byte(*s.headers), &e.Headers) != nil {
+		e.Headers, e.Payload = nil, nil
+		e.DecodeErr = fmt.Errorf("%w: the headers are no object of texts", ErrUndecodable)
+	}
 }
 
 // value is what a pointer points to, or the zero value.
@@ -532,36 +711,13 @@ func value[T any](p *T) T {
 	return *p
 }
 
-func scanEntry(row pgx.CollectableRow) (Entry, error) {
-	var e Entry
+func scanClaimed(row pgx.CollectableRow) (e placedEntry, err error) {
 	var s stored
-	if err := row.Scan(append(s.targets(&e), &s.attempt, &s.attempted, &s.ref)...); err != nil {
-		return Entry{}, err
+	if err := row.Scan(append(s.targets(&e.Entry), &s.attempt, &s.attempted, &s.ref, &e.seq)...); err != nil {
+		return e, err
 	}
-	s.finish(&e)
+	s.finish(&e.Entry)
 	return e, nil
-}
-
-// claimed is a row of claimDue: one that was claimed, or the key from which the
-// next claim of a destination goes on.
-type claimed struct {
-	placedEntry
-	keysOf string // empty = a row that was claimed
-	goOn   string // empty = from the first
-}
-
-func scanClaimed(row pgx.CollectableRow) (c claimed, err error) {
-	if row.RawValues()[0] == nil {
-		targets := make([]any, len(row.RawValues()))
-		targets[len(targets)-2], targets[len(targets)-1] = &c.keysOf, &c.goOn
-		return c, row.Scan(targets...)
-	}
-	var s stored
-	if err := row.Scan(append(s.targets(&c.Entry), &s.attempt, &s.attempted, &s.ref, &c.seq, nil, nil)...); err != nil {
-		return c, err
-	}
-	s.finish(&c.Entry)
-	return c, nil
 }
 
 func scanRecord(row pgx.CollectableRow) (Record, error) {
@@ -587,7 +743,8 @@ type settleArgs struct {
 	reasons []string
 	refs    []*string
 	at      []*time.Time
-	narrow  []bool // of opPostpone and opKeepUnknown, which ask more of the row
+	delays  []int64 // microseconds
+	narrow  []bool  // of opPostpone and opKeepUnknown, which ask more of the row
 }
 
 func (a *settleArgs) add(s settlement) {
@@ -596,6 +753,7 @@ func (a *settleArgs) add(s settlement) {
 	a.reasons = append(a.reasons, s.reason)
 	a.refs = append(a.refs, null(s.ref))
 	a.at = append(a.at, nullTime(s.at))
+	a.delays = append(a.delays, s.delay.Microseconds())
 	a.narrow = append(a.narrow, s.op == opPostpone || s.op == opKeepUnknown)
 }
 
@@ -634,11 +792,11 @@ func (p *postgres) settle(ctx context.Context, settlements []settlement) (map[Ou
 		for i, reason := range pending.reasons {
 			reasons[i] = null(reason)
 		}
-		query(batch, &results[2], scanID, sqlSettlePending, pending.ids, pending.tokens, reasons, pending.at, pending.narrow)
+		query(batch, &results[2], scanID, sqlSettlePending, pending.ids, pending.tokens, reasons, pending.at, pending.narrow, pending.delays)
 	}
 	if len(unknown.ids) > 0 {
 		query(batch, &results[3], scanID, sqlSettleUnknown, unknown.ids, unknown.tokens, unknown.refs, unknown.at, unknown.narrow,
-			names, giveUp)
+			names, giveUp, unknown.delays)
 	}
 	if len(never.ids) > 0 {
 		query(batch, &results[5], scanID, sqlSettleNeverArrived, never.ids, never.tokens, never.reasons, names, attempts)
@@ -694,21 +852,22 @@ func (p *postgres) extendClaims(ctx context.Context, claims []Claim, at time.Tim
 	return set(extended), err
 }
 
-func (p *postgres) releaseExpired(ctx context.Context, limit int, at time.Time) ([]OutboxID, error) {
-	n := len(policies)
+func (p *postgres) releaseExpired(ctx context.Context, destinations []Destination, limit int, at time.Time) ([]OutboxID, error) {
+	n := len(destinations)
 	names, leases, idempotent := make([]string, n), make([]*int64, n), make([]bool, n)
 	attempts, questions := make([]*int32, n), make([]*int64, n)
-	for i, policy := range policies {
-		names[i], leases[i], idempotent[i] = string(policy.destination), microseconds(policy.lease), policy.idempotent
+	for i, d := range destinations {
+		policy := policyOf(d)
+		names[i], leases[i], idempotent[i] = string(d), microseconds(policy.lease), policy.idempotent
 		questions[i], attempts[i] = microseconds(policy.firstQuestion), policy.attemptsToFail()
 	}
 	return one(ctx, p, scanID, sqlReleaseExpired, names, leases, idempotent, attempts, questions, limit, nullTime(at))
 }
 
-func (p *postgres) expireDue(ctx context.Context, limit int, at time.Time) ([]OutboxID, error) {
+func (p *postgres) expireDue(ctx context.Context, destinations []Destination, limit int, at time.Time) ([]OutboxID, error) {
 	var names []string
-	for _, policy := range policies {
-		names = append(names, string(policy.destination))
+	for _, d := range destinations {
+		names = append(names, string(d))
 	}
 	return one(ctx, p, scanID, sqlExpireDue, names, limit, nullTime(at))
 }
@@ -724,6 +883,15 @@ func (p *postgres) requeue(ctx context.Context, ids []OutboxID, reason string) (
 
 func (p *postgres) skip(ctx context.Context, destination Destination, key string) ([]OutboxID, error) {
 	return one(ctx, p, scanID, sqlSkip, string(destination), key)
+}
+
+func (p *postgres) pause(ctx context.Context, destination Destination, paused bool) error {
+	sql := sqlResume
+	if paused {
+		sql = sqlPause
+	}
+	_, err := one(ctx, p, scanID, sql, string(destination))
+	return err
 }
 
 func (p *postgres) purge(ctx context.Context, start OutboxID, limit int, at time.Time) ([]OutboxID, error) {

@@ -32,14 +32,21 @@ func (p Type) toContext() Message {
 	return Message{destination: DestinationContext, payload: p}
 }
 
-// contextPolicy is what the store must know of context.
+// contextPolicy is what the specification says of context.
 var contextPolicy = policy{
 	destination:   DestinationContext,
 	kinds:         []string{"context/type@1"},
 	idempotent:    false,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: time.Minute,
+	askEvery:      10 * time.Minute,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
@@ -93,7 +100,7 @@ func (p Type) toPgx() Message {
 	return Message{destination: DestinationPgx, payload: p}
 }
 
-// pgxPolicy is what the store must know of pgx.
+// pgxPolicy is what the specification says of pgx.
 var pgxPolicy = policy{
 	destination: DestinationPgx,
 	kinds: []string{
@@ -105,9 +112,15 @@ var pgxPolicy = policy{
 		"pgx/type@1",
 	},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
@@ -142,14 +155,20 @@ func (p Select) toSMSGate() Message {
 	}
 }
 
-// smsGatePolicy is what the store must know of sms_gate.
+// smsGatePolicy is what the specification says of sms_gate.
 var smsGatePolicy = policy{
 	destination:   DestinationSMSGate,
 	kinds:         []string{"sms_gate/select@1"},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }

@@ -31,14 +31,20 @@ func (p Invoice) toDefaults() Message {
 	return Message{destination: DestinationDefaults, payload: p}
 }
 
-// defaultsPolicy is what the store must know of defaults.
+// defaultsPolicy is what the specification says of defaults.
 var defaultsPolicy = policy{
 	destination:   DestinationDefaults,
 	kinds:         []string{"defaults/invoice@1"},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
@@ -94,15 +100,25 @@ func (p Reminder) toEvery() Message {
 	}
 }
 
-// everyPolicy is what the store must know of every_option.
+// everyPolicy is what the specification says of every_option.
 var everyPolicy = policy{
 	destination:   DestinationEvery,
 	kinds:         []string{"every_option/invoice@1", "every_option/reminder@1"},
 	idempotent:    false,
+	timeout:       5 * time.Second,
 	lease:         time.Minute,
 	maxAttempts:   4,
+	retryInitial:  500 * time.Millisecond,
+	retryMax:      2 * time.Minute,
+	retryFactor:   1.5,
+	retryJitter:   0,
 	firstQuestion: 90 * time.Second,
+	askEvery:      5 * time.Minute,
 	giveUp:        2 * 24 * time.Hour,
+	concurrency:   4,
+	rate:          50,
+	per:           true,
+	total:         16,
 	keepCompleted: 36 * time.Hour,
 	keepFailed:    90 * 24 * time.Hour,
 	expires:       36 * time.Hour,
@@ -132,14 +148,17 @@ func (p Reminder) toFixedDelays() Message {
 	return Message{destination: DestinationFixedDelays, payload: p}
 }
 
-// fixedDelaysPolicy is what the store must know of fixed_delays.
+// fixedDelaysPolicy is what the specification says of fixed_delays.
 var fixedDelaysPolicy = policy{
 	destination:   DestinationFixedDelays,
 	kinds:         []string{"fixed_delays/reminder@1"},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   4,
+	retryDelays:   []time.Duration{5 * time.Second, 5 * time.Minute, time.Hour},
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: 0,
 	keepFailed:    90 * time.Minute,
 }
@@ -169,14 +188,20 @@ func (p Reminder) toPersonDecides() Message {
 	return Message{destination: DestinationPersonDecides, payload: p}
 }
 
-// personDecidesPolicy is what the store must know of person_decides.
+// personDecidesPolicy is what the specification says of person_decides.
 var personDecidesPolicy = policy{
 	destination:   DestinationPersonDecides,
 	kinds:         []string{"person_decides/reminder@1"},
 	idempotent:    false,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   0,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: keepForever,
 	keepFailed:    keepForever,
 }
@@ -213,15 +238,23 @@ func (p Invoice) toReconcileGiveUp() Message {
 	}
 }
 
-// reconcileGiveUpPolicy is what the store must know of reconcile_give_up.
+// reconcileGiveUpPolicy is what the specification says of reconcile_give_up.
 var reconcileGiveUpPolicy = policy{
 	destination:   DestinationReconcileGiveUp,
 	kinds:         []string{"reconcile_give_up/invoice@1"},
 	idempotent:    false,
+	ordered:       true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: time.Minute,
+	askEvery:      10 * time.Minute,
 	giveUp:        7 * 24 * time.Hour,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
@@ -233,14 +266,20 @@ var reconcileGiveUpPolicy = policy{
 // It is retired: it takes no new messages, and still gets those that are stored.
 const DestinationRetiredOne Destination = "retired_one"
 
-// retiredOnePolicy is what the store must know of retired_one.
+// retiredOnePolicy is what the specification says of retired_one.
 var retiredOnePolicy = policy{
 	destination:   DestinationRetiredOne,
 	kinds:         []string{"retired_one/invoice@1"},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }

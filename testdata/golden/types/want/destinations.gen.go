@@ -73,7 +73,7 @@ func (p Superseded) toArchive() Message {
 	return Message{destination: DestinationArchive, payload: p}
 }
 
-// archivePolicy is what the store must know of archive.
+// archivePolicy is what the specification says of archive.
 var archivePolicy = policy{
 	destination: DestinationArchive,
 	kinds: []string{
@@ -89,9 +89,15 @@ var archivePolicy = policy{
 		"archive/superseded@1",
 	},
 	idempotent:    true,
+	timeout:       30 * time.Second,
 	lease:         90 * time.Second,
 	maxAttempts:   10,
+	retryInitial:  time.Second,
+	retryMax:      15 * time.Minute,
+	retryFactor:   2,
+	retryJitter:   0.2,
 	firstQuestion: neverAsked,
+	concurrency:   8,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }

@@ -45,6 +45,9 @@ func sumStats(rows []statsRow) Stats {
 		case statusHolding:
 			d.HeldKeys += row.rows
 			continue
+		case statusPaused:
+			d.Paused = true
+			continue
 		}
 		if known[row.kind] {
 			continue
