@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -11,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	godiff "github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -213,7 +214,7 @@ func (h *history) step(t *rapid.T, do func(s *side) answer, claims bool, modelle
 func (h *history) compare(t *rapid.T, which string, a, b []string) {
 	t.Helper()
 	if !slices.Equal(a, b) {
-		t.Fatalf("%s differ:\n%s", which, cmp.Diff(a, b))
+		t.Fatalf("%s differ:\n%s", which, godiff.Diff(a, b))
 	}
 }
 
@@ -604,8 +605,12 @@ func (h *history) requeueMatching(t *rapid.T) {
 	}, false, func(answer) (a answer) {
 		failed := filter
 		failed.Statuses = []Status{StatusFailed}
-		for _, r := range h.model.list(failed, limit) {
+		rows := h.model.list(failed, limit)
+		for _, r := range rows {
 			a.ids = append(a.ids, r.ID)
+		}
+		slices.SortFunc(rows, func(a, b *modelRow) int { return cmp.Compare(a.seq, b.seq) })
+		for _, r := range rows {
 			a.err = errors.Join(a.err, h.model.requeue(r.ID, "all mended"))
 		}
 		return a

@@ -426,6 +426,7 @@ func (m *memory) requeue(ctx context.Context, ids []OutboxID, reason string) (re
 	err = m.do(ctx, func(tx *memoryTx) error {
 		rows, err := tx.lock(ctx, ids, func(s *memoryState) bool { return !s.live && s.failed })
 		now := m.at(time.Time{})
+		slices.SortFunc(rows, func(a, b *memoryState) int { return cmp.Compare(a.seq, b.seq) })
 		for _, s := range rows {
 			if !s.holding {
 				s.seq = tx.db.nextSeq()

@@ -18,8 +18,9 @@ import (
 // are those of pgx.Tx that mean nothing without SQL.
 type memoryTx struct {
 	db      *MemoryDB
-	touched []OutboxID // of the rows that it owns
-	waits   *memoryTx  // whose end this one waits for
+	touched []OutboxID           // of the rows that it owns
+	paused  map[Destination]bool // what it has paused and resumed
+	waits   *memoryTx            // whose end this one waits for
 	over    bool
 	err     error // why the transaction cannot be used
 }
@@ -68,8 +69,17 @@ func (tx *memoryTx) all(wanted func(*memoryState) bool) (found []*memoryState) {
 			found = append(found, s)
 		}
 	}
-	slices.SortFunc(found, func(a, b *memoryState) int { return compareIDs(a.row.id, b.row.id) })
+	slices.SortFunc(found, compareStates)
 	return found
+}
+
+// compareStates orders rows by their ids.
+func compareStates(a, b *memoryState) int { return compareIDs(a.row.id, b.row.id) }
+
+// isPaused tells whether the transaction sees a destination as paused.
+func (tx *memoryTx) isPaused(d Destination) bool {
+	paused, own := tx.paused[d]
+	return own && paused || !own && tx.db.paused[d]
 }
 
 // other is the transaction that works on a row, if that is not this one.
@@ -173,6 +183,9 @@ func (tx *memoryTx) finish(commit bool) {
 		}
 		tx.release(id)
 	}
+	if commit {
+		maps.Copy(tx.db.paused, tx.paused)
+	}
 	tx.touched, tx.over = nil, true
 	tx.db.ended.Broadcast()
 }
@@ -217,7 +230,7 @@ func (tx *memoryTx) Begin(context.Context) (pgx.Tx, error) {
 	if err := tx.usable(); err != nil {
 		return nil, err
 	}
-	point := &memorySavepoint{memoryTx: tx, states: make(map[OutboxID]*memoryState, len(tx.touched))}
+	point := &memorySavepoint{memoryTx: tx, states: make(map[OutboxID]*memoryState, len(tx.touched)), before: maps.Clone(tx.paused)}
 	for _, id := range tx.touched {
 		state := tx.db.rows[id].working
 		if state != nil {
@@ -233,6 +246,7 @@ func (tx *memoryTx) Begin(context.Context) (pgx.Tx, error) {
 type memorySavepoint struct {
 	*memoryTx
 	states map[OutboxID]*memoryState // of the rows that the transaction owned; nil = it had removed the row
+	before map[Destination]bool      // what the transaction had paused and resumed
 	closed bool
 }
 
@@ -268,7 +282,7 @@ func (p *memorySavepoint) Rollback(context.Context) error {
 			p.db.keys[r.key] = id
 		}
 	}
-	p.touched = slices.Collect(maps.Keys(p.states))
+	p.touched, p.paused = slices.Collect(maps.Keys(p.states)), p.before
 	p.db.ended.Broadcast()
 	return nil
 }

@@ -10,182 +10,172 @@ import (
 	"time"
 )
 
-func (m *memory) claimDue(ctx context.Context, c claimCall) ([]placedEntry, error) {
-	return m.cursors.walk(c, func(lanes []*lane) (claimed []placedEntry, goOn map[string]string, err error) {
-		goOn = make(map[string]string)
-		err = m.do(ctx, func(tx *memoryTx) error {
-			at := m.at(c.at)
-			for _, l := range lanes {
-				rows, key, ordered := tx.pick(l, c.kinds, at)
-				if ordered {
-					goOn[l.destination] = key
-				}
-				for _, s := range rows {
-					s.token, s.worker, s.taken, s.next = c.token, c.worker, at, time.Time{}
-					s.attempts++
-					claimed = append(claimed, placedEntry{Entry: s.entry(), seq: s.seq})
-				}
-			}
-			return nil
-		})
-		return claimed, goOn, err
-	})
-}
-
-// pick locks the rows of a destination that a claim looks at and returns those
-// that it takes: the oldest of those that are ready, of those that have come
-// due, and of runs of ordered keys. It says behind which key the next claim goes
-// on, and whether there are any keys.
-func (tx *memoryTx) pick(l *lane, kinds []string, at time.Time) (rows []*memoryState, goOn string, ordered bool) {
-	limit := int(l.limit)
-	due := func(s *memoryState) bool {
-		return s.row.destination == Destination(l.destination) && s.row.orderKey == "" && !s.past(at) && s.claimable(kinds, at)
-	}
-	ready := tx.take(limit, func(s *memoryState) bool { return due(s) && s.next.IsZero() }, nil)
-	later := tx.take(limit, func(s *memoryState) bool { return due(s) && !s.next.IsZero() }, func(s *memoryState) time.Time { return s.next })
-	var all []candidate
-	for _, s := range append(ready, later...) {
-		all = append(all, candidate{state: s, head: s.row.id})
-	}
-	runs, goOn, ordered := tx.runs(l, kinds, at)
-	all = append(all, runs...)
-	slices.SortFunc(all, func(a, b candidate) int {
-		return cmp.Or(compareIDs(a.head, b.head), cmp.Compare(a.state.seq, b.state.seq))
-	})
-	for _, c := range all[:min(limit, len(all))] {
-		rows = append(rows, c.state)
-	}
-	return rows, goOn, ordered
-}
-
-// claimable tells whether the row could be claimed if it stood alone.
-func (s *memoryState) claimable(kinds []string, at time.Time) bool {
-	return s.pending() && s.due(at) && slices.Contains(kinds, s.kind())
-}
-
-// candidate is a row that a claim may take.
-type candidate struct {
-	state *memoryState
-	head  OutboxID // of the run that the row belongs to; its own id where it is not ordered
-}
-
-// keyRun are the first rows of an ordered key, in the key's order and as many as
-// a claim may take at the most.
-type keyRun struct {
-	rows  []*memoryState
-	ready int // of these, the first that could be taken
-}
-
-func (r keyRun) head() *memoryState { return r.rows[0] }
-
-// runs are the rows that a claim may take of ordered keys, found as on Postgres:
-// no more keys behind the cursor are looked at than the limit may need, and of
-// those that are ready the runs with the oldest heads are taken.
-func (tx *memoryTx) runs(l *lane, kinds []string, at time.Time) (found []candidate, goOn string, ordered bool) {
-	limit := int(l.limit)
-	byKey := make(map[string][]*memoryState)
-	holding := make(map[string]bool)
-	for _, s := range tx.all(func(s *memoryState) bool {
-		return s.row.destination == Destination(l.destination) && s.row.orderKey > l.start
-	}) {
-		if s.live {
-			byKey[s.row.orderKey] = append(byKey[s.row.orderKey], s)
-		}
-		holding[s.row.orderKey] = holding[s.row.orderKey] || s.holding
-	}
-	if len(byKey) == 0 {
-		return nil, "", l.start != ""
-	}
-	keys := slices.Sorted(maps.Keys(byKey))
-	if len(keys) >= keysLook {
-		keys = keys[:keysLook]
-		goOn = keys[keysLook-1]
-	}
-	var runs []keyRun
-	heads, rows, most := 0, 0, 2*limit+runRows
-	for _, key := range keys {
-		run, held := runOf(byKey[key], kinds, at)
-		if run.ready == 0 || holding[key] {
-			continue
-		}
-		if !held && rows+len(run.rows) > most {
-			goOn = runs[len(runs)-1].head().row.orderKey
-			break
-		}
-		heads++
-		if !held {
-			runs = append(runs, run)
-			rows += len(run.rows)
-		}
-		if heads == limit || rows == most {
-			goOn = key
-			break
-		}
-	}
-	return tx.oldest(runs, limit), goOn, true
-}
-
-// runOf is the run of a key that has these rows, and whether a worker holds any
-// of those that a claim looks at.
-func runOf(rows []*memoryState, kinds []string, at time.Time) (run keyRun, held bool) {
-	rows = slices.DeleteFunc(rows, func(s *memoryState) bool { return s.pending() && s.past(at) })
-	slices.SortFunc(rows, func(a, b *memoryState) int { return cmp.Compare(a.seq, b.seq) })
-	held = slices.ContainsFunc(rows[:min(runRows+runLook, len(rows))], (*memoryState).held)
-	run.rows = rows[:min(runRows, len(rows))]
-	for _, s := range run.rows {
-		if !s.claimable(kinds, at) {
-			break
-		}
-		run.ready++
-	}
-	return run, held
-}
-
-// oldest locks the runs with the oldest heads, as many as the limit needs, and
-// returns their ready rows. A key of which another transaction works on any row
-// is left to a later claim.
-func (tx *memoryTx) oldest(runs []keyRun, limit int) (found []candidate) {
-	slices.SortFunc(runs, func(a, b keyRun) int { return compareIDs(a.head().row.id, b.head().row.id) })
-	needed, ready := 0, 0
-	for ; needed < len(runs) && ready < limit; needed++ {
-		ready += runs[needed].ready
-	}
-	runs = slices.DeleteFunc(runs, func(r keyRun) bool { return tx.other(r.head()) != nil })
-	ready = 0
-	for _, run := range runs[:min(needed, len(runs))] {
-		if ready >= limit {
-			break
-		}
-		ready += run.ready
-		if !slices.ContainsFunc(run.rows, func(s *memoryState) bool { return tx.other(s) != nil }) {
-			for i, s := range run.rows {
-				s = tx.own(s)
-				if i < run.ready {
-					found = append(found, candidate{state: s, head: run.head().row.id})
-				}
-			}
-		}
-	}
-	return found
-}
-
-func (m *memory) claimUnknown(ctx context.Context, c claimCall) (entries []Entry, err error) {
+func (m *memory) claimDue(ctx context.Context, c claimCall) (claimed []placedEntry, err error) {
 	err = m.do(ctx, func(tx *memoryTx) error {
 		at := m.at(c.at)
 		for i, d := range c.destinations {
-			p := policyOf(Destination(d))
-			rows := tx.take(int(c.limits[i]), func(s *memoryState) bool {
-				return s.row.destination == p.destination && s.unknown && !s.held() && !s.next.IsZero() && s.due(at) &&
-					slices.Contains(c.kinds, s.kind()) && s.asked(p, at)
-			}, func(s *memoryState) time.Time { return s.next })
+			if tx.isPaused(Destination(d)) {
+				continue
+			}
+			loose := tx.loose(Destination(d), int(c.limits[i]), c.marks[i], c, at)
+			rows := append(loose, m.ordered(tx, d, int(c.limits[i])-len(loose), int(c.runs[i]), c, at)...)
 			for _, s := range rows {
-				s.token, s.worker, s.taken = c.token, c.worker, at
-				entries = append(entries, s.entry())
+				s.token, s.worker, s.taken, s.next = c.token, c.worker, at, time.Time{}
+				s.attempts++
+				claimed = append(claimed, s.placed())
 			}
 		}
 		return nil
 	})
-	return entries, err
+	return claimed, err
+}
+
+// fits tells whether a call may claim the row if it stands alone.
+func (c claimCall) fits(s *memoryState, at time.Time) bool {
+	return s.pending() && !s.next.After(at) && slices.Contains(c.kinds, s.kind()) &&
+		(s.row.limitKey == "" || !slices.Contains(c.leftOut, string(s.row.destination)+"/"+s.row.limitKey))
+}
+
+// loose locks rows of a destination that no order binds, those that are ready
+// and those that have come due, and returns the oldest.
+func (tx *memoryTx) loose(d Destination, limit int, mark OutboxID, c claimCall, at time.Time) []*memoryState {
+	due := func(s *memoryState) bool {
+		return s.row.destination == d && s.row.orderKey == "" && c.fits(s, at) && !s.past(at)
+	}
+	ready := tx.take(limit, func(s *memoryState) bool { return due(s) && s.next.IsZero() && compareIDs(s.row.id, mark) > 0 }, nil)
+	later := tx.take(limit, func(s *memoryState) bool { return due(s) && !s.next.IsZero() }, func(s *memoryState) time.Time { return s.next })
+	rows := append(ready, later...)
+	slices.SortFunc(rows, compareStates)
+	return rows[:min(limit, len(rows))]
+}
+
+// ordered locks runs of the ordered keys of a destination. It goes on behind the
+// keys that the last claim has looked at, and around until it finds any.
+func (m *memory) ordered(tx *memoryTx, d string, limit, run int, c claimCall, at time.Time) []*memoryState {
+	if limit <= 0 {
+		return nil
+	}
+	first := m.keys.get(d)
+	w := &walk{destination: d, limit: int32(limit), run: int32(run), first: first, start: first}
+	for {
+		heads, goOn := tx.lockHeads(w, c, at)
+		rows := tx.takeRuns(w, heads, c, at)
+		m.keys.set(d, goOn)
+		if len(rows) > 0 || !w.advance(goOn) {
+			return rows
+		}
+	}
+}
+
+// lockHeads locks the heads of keys that can go on, as many as the limit needs of
+// those that come next. It returns them and the key from which the next claim
+// goes on.
+func (tx *memoryTx) lockHeads(w *walk, c claimCall, at time.Time) (locked []*memoryState, goOn string) {
+	byKey, held := tx.keysBehind(w)
+	keys := slices.Sorted(maps.Keys(byKey))
+	var heads []*memoryState
+	needed, total, last := 0, 0, 0
+	for ; last < len(keys) && last < keysLook && total < 2*int(w.limit); last++ {
+		rows := byKey[keys[last]]
+		if way := inTheWay(rows, at); len(way) > 0 && c.fits(way[0], at) && !held[keys[last]] {
+			if total < int(w.limit) {
+				needed++
+			}
+			heads = append(heads, way[0])
+			total += min(int(w.run), len(rows))
+		}
+	}
+	for _, h := range heads {
+		if len(locked) < needed && tx.other(h) == nil {
+			locked = append(locked, tx.own(h))
+		}
+	}
+	switch {
+	case len(locked) > 0 && locked[len(locked)-1].row.orderKey < heads[len(heads)-1].row.orderKey:
+		return locked, locked[len(locked)-1].row.orderKey
+	case last > 0 && (last == keysLook || total >= 2*int(w.limit)):
+		return locked, keys[last-1]
+	}
+	return locked, ""
+}
+
+// keysBehind are the rows of each key behind the walk's start that are alive, in
+// the key's order, and the keys that failed rows hold.
+func (tx *memoryTx) keysBehind(w *walk) (byKey map[string][]*memoryState, held map[string]bool) {
+	byKey, held = make(map[string][]*memoryState), make(map[string]bool)
+	for _, s := range tx.all(func(s *memoryState) bool {
+		return s.row.destination == Destination(w.destination) && s.row.orderKey > w.start
+	}) {
+		if s.live {
+			byKey[s.row.orderKey] = append(byKey[s.row.orderKey], s)
+		}
+		held[s.row.orderKey] = held[s.row.orderKey] || s.holding
+	}
+	for _, rows := range byKey {
+		slices.SortFunc(rows, func(a, b *memoryState) int { return cmp.Compare(a.seq, b.seq) })
+	}
+	return byKey, held
+}
+
+// inTheWay are those of the rows of a key that the later ones wait for.
+func inTheWay(rows []*memoryState, at time.Time) (way []*memoryState) {
+	for _, s := range rows {
+		if !s.pending() || !s.past(at) {
+			way = append(way, s)
+		}
+	}
+	return way
+}
+
+// takeRuns locks the first rows of the keys whose heads are locked and returns
+// those that are ready, of the oldest heads first. A key is left to a later
+// claim where a worker holds one of its next rows, or another transaction works
+// on one of the first.
+func (tx *memoryTx) takeRuns(w *walk, heads []*memoryState, c claimCall, at time.Time) (taken []*memoryState) {
+	byKey, _ := tx.keysBehind(w)
+	slices.SortFunc(heads, compareStates)
+	for _, head := range heads {
+		rows := inTheWay(byKey[head.row.orderKey], at)
+		rows = rows[:min(int(w.run)+runLook, len(rows))]
+		first := rows[:min(int(w.run), len(rows))]
+		alone := !slices.ContainsFunc(rows, (*memoryState).held)
+		for i, s := range first {
+			if tx.other(s) != nil {
+				alone = false
+				continue
+			}
+			first[i] = tx.own(s)
+		}
+		for _, s := range first {
+			if !alone || !c.fits(s, at) || len(taken) == int(w.limit) {
+				break
+			}
+			taken = append(taken, s)
+		}
+	}
+	return taken
+}
+
+func (m *memory) claimUnknown(ctx context.Context, c claimCall) (claimed []placedEntry, err error) {
+	err = m.do(ctx, func(tx *memoryTx) error {
+		at := m.at(c.at)
+		for i, d := range c.destinations {
+			p := policyOf(Destination(d))
+			if tx.isPaused(p.destination) {
+				continue
+			}
+			rows := tx.take(int(c.limits[i]), func(s *memoryState) bool {
+				return s.row.destination == p.destination && s.unknown && !s.held() && !s.next.IsZero() && !s.next.After(at) &&
+					slices.Contains(c.kinds, s.kind()) && s.asked(p, at)
+			}, func(s *memoryState) time.Time { return s.next })
+			for _, s := range rows {
+				s.token, s.worker, s.taken = c.token, c.worker, at
+				claimed = append(claimed, s.placed())
+			}
+		}
+		return nil
+	})
+	return claimed, err
 }
 
 func (m *memory) extendClaims(ctx context.Context, claims []Claim, at time.Time) (extended map[OutboxID]bool, err error) {
@@ -209,11 +199,11 @@ func (m *memory) extendClaims(ctx context.Context, claims []Claim, at time.Time)
 	return extended, err
 }
 
-func (m *memory) releaseExpired(ctx context.Context, limit int, t time.Time) (ids []OutboxID, err error) {
+func (m *memory) releaseExpired(ctx context.Context, destinations []Destination, limit int, t time.Time) (ids []OutboxID, err error) {
 	err = m.do(ctx, func(tx *memoryTx) error {
 		at := m.at(t)
 		expired := tx.take(limit, func(s *memoryState) bool {
-			return s.held() && s.taken.Before(at.Add(-policyOf(s.row.destination).lease))
+			return s.held() && slices.Contains(destinations, s.row.destination) && s.taken.Before(at.Add(-policyOf(s.row.destination).lease))
 		}, nil)
 		for _, s := range expired {
 			s.abandon(policyOf(s.row.destination), at)
@@ -242,11 +232,12 @@ func (s *memoryState) abandon(p policy, at time.Time) {
 	}
 }
 
-func (m *memory) expireDue(ctx context.Context, limit int, t time.Time) (ids []OutboxID, err error) {
+func (m *memory) expireDue(ctx context.Context, destinations []Destination, limit int, t time.Time) (ids []OutboxID, err error) {
 	err = m.do(ctx, func(tx *memoryTx) error {
 		at := m.at(t)
-		expired := tx.take(limit, func(s *memoryState) bool { return s.pending() && s.past(at) },
-			func(s *memoryState) time.Time { return s.expires })
+		expired := tx.take(limit, func(s *memoryState) bool {
+			return s.pending() && s.past(at) && slices.Contains(destinations, s.row.destination)
+		}, func(s *memoryState) time.Time { return s.expires })
 		for _, s := range expired {
 			s.end(at, true)
 			s.failure = before("expired", s.failure)

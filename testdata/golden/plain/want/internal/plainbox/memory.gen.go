@@ -25,12 +25,13 @@ import (
 // then claims pass over its rows, and who wants to settle one of them, or to
 // enqueue a message with the idempotency key of one, waits.
 type MemoryDB struct {
-	mu    sync.Mutex
-	ended *sync.Cond // a transaction has ended, or gone back to a savepoint
-	rows  map[OutboxID]*memoryRow
-	keys  map[memoryKey]OutboxID
-	seq   int64
-	now   func() time.Time
+	mu     sync.Mutex
+	ended  *sync.Cond // a transaction has ended, or gone back to a savepoint
+	rows   map[OutboxID]*memoryRow
+	keys   map[memoryKey]OutboxID
+	paused map[Destination]bool
+	seq    int64
+	now    func() time.Time
 }
 
 type memoryKey struct {
@@ -42,9 +43,11 @@ type memoryKey struct {
 // answers as one on Postgres does, and the database that its transactions are
 // begun on. Its payloads are gone with it.
 func NewMemory(options Options) (*Store, *MemoryDB) {
-	db := &MemoryDB{rows: make(map[OutboxID]*memoryRow), keys: make(map[memoryKey]OutboxID), now: time.Now}
+	db := &MemoryDB{
+		rows: make(map[OutboxID]*memoryRow), keys: make(map[memoryKey]OutboxID), paused: make(map[Destination]bool), now: time.Now,
+	}
 	db.ended = sync.NewCond(&db.mu)
-	return &Store{backend: &memory{db: db, cursors: &cursors{}}, options: options}, db
+	return &Store{backend: &memory{db: db, keys: &orderKeys{}}, options: options}, db
 }
 
 // SetClock sets the database's clock, which is the host's at first. When a
@@ -91,8 +94,6 @@ type memoryState struct {
 func (s *memoryState) held() bool { return !s.taken.IsZero() }
 
 func (s *memoryState) pending() bool { return s.live && !s.held() && !s.unknown }
-
-func (s *memoryState) due(at time.Time) bool { return !s.next.After(at) }
 
 func (s *memoryState) past(at time.Time) bool { return !s.expires.IsZero() && !s.expires.After(at) }
 
@@ -143,9 +144,9 @@ func (s *memoryState) fail(at time.Time, reason string) {
 // memory is the backend over a MemoryDB, in a transaction of the caller's or
 // with one for each call.
 type memory struct {
-	db      *MemoryDB
-	cursors *cursors
-	tx      *memoryTx // nil = one for each call
+	db   *MemoryDB
+	keys *orderKeys
+	tx   *memoryTx // nil = one for each call
 }
 
 var errOtherTx = errors.New("the transaction is not one of this store's MemoryDB")
@@ -161,7 +162,7 @@ func (m *memory) within(tx pgx.Tx) backend {
 	if own == nil || own.db != m.db {
 		own = &memoryTx{db: m.db, err: errOtherTx}
 	}
-	return &memory{db: m.db, cursors: m.cursors, tx: own}
+	return &memory{db: m.db, keys: m.keys, tx: own}
 }
 
 // do runs a step under the database's lock, in the caller's transaction or in one
@@ -351,14 +352,11 @@ func (tx *memoryTx) settle(s *memoryState, one settlement, now time.Time) {
 		s.release(one.op == opRetry)
 		s.unknown, s.since, s.next = false, time.Time{}, time.Time{}
 		s.failure = cmp.Or(one.reason, s.failure)
-		if at := stamp(one.at); at.After(now) {
+		if at := one.due(now); at.After(now) {
 			s.next = at
 		}
 	case opUnknown, opKeepUnknown:
-		s.next = stamp(one.at)
-		if s.next.IsZero() {
-			s.next = now
-		}
+		s.next = one.due(now)
 		if s.unknown {
 			s.ref = cmp.Or(s.ref, one.ref)
 		} else {
@@ -382,6 +380,14 @@ func (tx *memoryTx) settle(s *memoryState, one settlement, now time.Time) {
 		}
 		s.release(false)
 	}
+}
+
+// due is the time that the settlement gives the row.
+func (s settlement) due(now time.Time) time.Time {
+	if s.at.IsZero() {
+		return stamp(now.Add(s.delay))
+	}
+	return stamp(s.at)
 }
 
 // asked tells whether the remote is still asked about a row whose outcome is
@@ -420,6 +426,7 @@ func (m *memory) requeue(ctx context.Context, ids []OutboxID, reason string) (re
 	err = m.do(ctx, func(tx *memoryTx) error {
 		rows, err := tx.lock(ctx, ids, func(s *memoryState) bool { return !s.live && s.failed })
 		now := m.at(time.Time{})
+		slices.SortFunc(rows, func(a, b *memoryState) int { return cmp.Compare(a.seq, b.seq) })
 		for _, s := range rows {
 			if !s.holding {
 				s.seq = tx.db.nextSeq()
@@ -466,7 +473,19 @@ func (m *memory) skip(ctx context.Context, destination Destination, key string) 
 	return ids, err
 }
 
-// entry is the row as a claim returns it.
+func (m *memory) pause(ctx context.Context, destination Destination, paused bool) error {
+	return m.do(ctx, func(tx *memoryTx) error {
+		if tx.paused == nil {
+			tx.paused = make(map[Destination]bool)
+		}
+		tx.paused[destination] = paused
+		return nil
+	})
+}
+
+// placed is the row as a claiming call returns it.
+func (s *memoryState) placed() placedEntry { return placedEntry{Entry: s.entry(), seq: s.seq} }
+
 func (s *memoryState) entry() Entry {
 	e := Entry{
 		Claim: Claim{ID: s.row.id, Token: s.token}, ID: s.row.id,
@@ -474,7 +493,7 @@ func (s *memoryState) entry() Entry {
 		Destination: s.row.destination, PayloadType: s.row.payloadType, PayloadVersion: int(s.row.version),
 		IdempotencyKey: s.row.key, Raw: []byte(s.row.payload),
 		Attempt: int(s.attempts), EnqueuedAt: s.row.id.createdAt(), ExpiresAt: s.expires, LastAttemptAt: s.attempted,
-		RemoteRef: s.ref, OrderKey: s.row.orderKey,
+		RemoteRef: s.ref, OrderKey: s.row.orderKey, LimitKey: s.row.limitKey,
 	}
 	e.decode(s.row.headers)
 	return e
@@ -541,12 +560,17 @@ func (m *memory) stats(ctx context.Context) (rows []statsRow, err error) {
 				g.kind = s.kind()
 			}
 			row := count(g, s.row.id)
-			if s.pending() && s.due(now) && !s.past(now) {
+			if s.pending() && !s.next.After(now) && !s.past(now) {
 				row.due++
 			}
 			if k := (memoryKey{s.row.destination, s.row.orderKey}); s.holding && !held[k] {
 				held[k] = true
 				count(group{destination: s.row.destination, status: statusHolding}, s.row.id)
+			}
+		}
+		for _, d := range allDestinations() {
+			if tx.isPaused(d) {
+				count(group{destination: d, status: statusPaused}, OutboxID{})
 			}
 		}
 		return nil
