@@ -29,6 +29,7 @@ type MemoryDB struct {
 	keys   map[memoryKey]OutboxID
 	paused map[Destination]bool
 	seq    int64
+	open   int // transactions of Begin
 	now    func() time.Time
 }
 
