@@ -36,7 +36,17 @@ func (db *MemoryDB) Begin(ctx context.Context) (pgx.Tx, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.open++
 	return &memoryTx{db: db}, nil
+}
+
+// OpenTransactions counts the transactions of Begin that have not ended.
+func (db *MemoryDB) OpenTransactions() int {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.open
 }
 
 func (tx *memoryTx) usable() error {
@@ -211,6 +221,7 @@ func (tx *memoryTx) end(commit bool) error {
 		return pgx.ErrTxClosed
 	}
 	tx.finish(commit && tx.err == nil)
+	tx.db.open--
 	if commit && tx.err != nil {
 		return pgx.ErrTxCommitRollback
 	}
@@ -295,6 +306,9 @@ func (tx *memoryTx) SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchRe
 // SendBatch carries out messages that were queued, in a transaction of its own,
 // and refuses anything else.
 func (db *MemoryDB) SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.open++
 	tx := &memoryTx{db: db}
 	return &memoryResults{ctx: ctx, backend: &memory{db: db, tx: tx}, queries: batch.QueuedQueries, own: tx}
 }

@@ -31,6 +31,7 @@ type MemoryDB struct {
 	keys   map[memoryKey]OutboxID
 	paused map[Destination]bool
 	seq    int64
+	open   int // transactions of Begin
 	now    func() time.Time
 }
 
