@@ -283,6 +283,17 @@ func TestTransactionsOfMemory(t *testing.T) {
 				}
 			}
 		}},
+		{"a key of which another transaction works on a row is left alone", func(c *memoryCase) {
+			change := func(n int64) Message { return ToStock(StockChange{Shelf: "a", Change: n}) }
+			ids := c.enqueue(c.a, change(1), change(2))
+			c.must(c.a.Commit(c.Context()))
+			c.must(c.store.With(c.b).Cancel(c.Context(), ids[1].ID, "not wanted"))
+			if entries := claimAll(c, c.store, 10); len(entries) != 0 {
+				c.Errorf("claimed %v", entries)
+			}
+			c.must(c.b.Rollback(c.Context()))
+			wantIDs(c.T, entryIDs(claimAll(c, c.store, 10)), ids[0].ID, ids[1].ID)
+		}},
 		{"a savepoint that is rolled back takes what is since and lets it go", func(c *memoryCase) {
 			claim := c.claimedRow()
 			first := message()
