@@ -14,6 +14,7 @@ require (
 	golang.org/x/mod v0.29.0
 	golang.org/x/tools v0.38.0
 	gopkg.in/yaml.v3 v3.0.1
+	pgregory.net/rapid v1.3.0
 )
 
 require (

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/mod/modfile"
+
 	"github.com/outboxgen/outboxgen/generator/contract"
 	"github.com/outboxgen/outboxgen/generator/emit"
 	"github.com/outboxgen/outboxgen/generator/migration"
@@ -62,6 +64,7 @@ func Generate(ctx context.Context, o Options) (*Result, schema.Diagnostics) {
 		}
 	}
 
+	in.importPath = path.Join(modfile.ModulePath(place.GoMod), place.FromRoot(in.model.Out))
 	in.migrationsDir = place.Shown(in.model.Migrations.Dir)
 	in.migrations, faults = readMigrations(place, in)
 	wanted, refused := render(in)
@@ -94,6 +97,7 @@ type inputs struct {
 	lock          *contract.Lock   // nil = there is none
 	migrations    []migration.File // in their directory; content only of those that matter
 	migrationsDir string           // for diagnostics
+	importPath    string           // of the emitted package
 }
 
 // load reads a specification and resolves it.
@@ -143,7 +147,7 @@ func readMigrations(place *tree.Place, in inputs) ([]migration.File, schema.Diag
 // they are outboxgen's own.
 func render(in inputs) (tree.Wanted, schema.Diagnostics) {
 	m, next := in.model, contract.Describe(in.model)
-	emitted, up, down, err := emitAll(m)
+	emitted, up, down, err := emitAll(m, in.importPath)
 	if err != nil {
 		return tree.Wanted{}, schema.Diagnostics{{
 			Code: CodeBug, Pos: schema.Pos{File: in.spec.File},
@@ -174,11 +178,17 @@ func render(in inputs) (tree.Wanted, schema.Diagnostics) {
 	return wanted, faults
 }
 
-// emitAll returns the package, and the SQL that makes and drops its tables.
-func emitAll(m *model.Model) (files []emit.File, up, down string, err error) {
+// emitAll returns the package with its test kit, and the SQL that makes and drops
+// its tables.
+func emitAll(m *model.Model, importPath string) (files []emit.File, up, down string, err error) {
 	if files, err = emit.Files(m); err != nil {
 		return nil, "", "", err
 	}
+	kit, err := emit.TestKit(m, importPath)
+	if err != nil {
+		return nil, "", "", err
+	}
+	files = append(files, kit...)
 	if up, err = emit.TablesUp(m); err != nil {
 		return nil, "", "", err
 	}

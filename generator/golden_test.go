@@ -41,7 +41,10 @@ func generated(t *testing.T, spec string) map[string]string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	given := map[string]string{"go.mod": "module example.com/golden\n\ngo 1.24\n", "outbox.yaml": string(source)}
+	// The module's path is that of the theme in this one, so that what is
+	// recorded can be compiled where it lies.
+	module := "github.com/outboxgen/outboxgen/testdata/golden/" + filepath.Base(filepath.Dir(spec))
+	given := map[string]string{"go.mod": "module " + module + "\n\ngo 1.24\n", "outbox.yaml": string(source)}
 	write(t, dir, given)
 	if _, faults := generator.Generate(t.Context(), generator.Options{Spec: filepath.Join(dir, "outbox.yaml")}); faults.HasErrors() {
 		t.Fatalf("unexpected faults:\n%s", faults)

@@ -16,7 +16,14 @@ var SQL embed.FS
 //go:embed outbox/*.go
 var outbox embed.FS
 
-// File is a Go file of the package in the directory outbox.
+//go:embed outboxtest/*.go
+var outboxtest embed.FS
+
+// TestKitImport is the path by which the files of [TestKit] import the package
+// that they are for.
+const TestKitImport = "github.com/outboxgen/outboxgen/templates/outbox"
+
+// File is a Go file of one of the packages.
 type File struct {
 	Name   string // base name
 	Source []byte
@@ -25,8 +32,14 @@ type File struct {
 // Runtime returns the files that an emitted package shares with every other, by
 // name. The package's tests, and the files that are themselves generated, from
 // the specification beside them, are not among them.
-func Runtime() []File {
-	entries, err := outbox.ReadDir("outbox")
+func Runtime() []File { return files(outbox, "outbox") }
+
+// TestKit returns the files of the package that helps to test what uses an
+// emitted package, by name.
+func TestKit() []File { return files(outboxtest, "outboxtest") }
+
+func files(from embed.FS, dir string) []File {
+	entries, err := from.ReadDir(dir)
 	if err != nil {
 		panic(err) // what is embedded can be read
 	}
@@ -36,7 +49,7 @@ func Runtime() []File {
 		if strings.HasSuffix(name, "_test.go") || strings.HasSuffix(name, ".gen.go") {
 			continue
 		}
-		source, err := outbox.ReadFile("outbox/" + name)
+		source, err := from.ReadFile(dir + "/" + name)
 		if err != nil {
 			panic(err)
 		}

@@ -11,9 +11,9 @@ import (
 	"github.com/outboxgen/outboxgen/generator/model"
 )
 
-// File is a Go file of the emitted package.
+// File is a Go file of the emitted package, or of its test kit.
 type File struct {
-	Path    string // base name: the package has one directory
+	Path    string // slash-separated, relative to the package's directory
 	Content []byte
 	// Specific tells files that are written from the specification from those
 	// that every package has, less what it does not need.

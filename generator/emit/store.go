@@ -1,7 +1,9 @@
 package emit
 
 import (
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/dave/jennifer/jen"
 
@@ -18,6 +20,7 @@ func Outbox(m *model.Model) ([]byte, error) {
 	commandID(f, m.Store.Command)
 	command(f, m.Store)
 	columns(f, m.Store)
+	columnsStored(f, m.Store)
 	columnsFilter(f, m.Store)
 	commandCheck(f, m.Store)
 	commandArgs(f, m.Store)
@@ -136,6 +139,7 @@ func columnsFilter(f *jen.File, store model.Store) {
 		declare(f, nil, jen.Func().Params(jen.Id("f").Id("ColumnsFilter")).Id("check").Params().Error().
 			Block(append(body, jen.Return(jen.Nil()))...))
 	}
+	columnsMatch(f, store)
 	receiver := jen.Id("f").Id("ColumnsFilter")
 	if len(values) == 0 {
 		receiver = jen.Id("ColumnsFilter")
@@ -143,6 +147,88 @@ func columnsFilter(f *jen.File, store model.Store) {
 	declare(f, nil, jen.Func().Params(receiver).Id("args").Params().Index().Any().Block(
 		jen.Return(jen.Index().Any().Add(elements(values))),
 	))
+}
+
+// columnsMatch declares the filter's test, which the store in memory makes where
+// Postgres is asked otherwise.
+func columnsMatch(f *jen.File, store model.Store) {
+	const doc = "match tells whether a row with these columns passes the filter."
+	if len(store.Columns) == 0 {
+		declare(f, []string{doc}, jen.Func().Params(jen.Id("ColumnsFilter")).Id("match").Params(jen.Id("Columns")).Bool().
+			Add(inline(jen.Return(jen.True()))))
+		return
+	}
+	var body []jen.Code
+	for _, c := range store.Columns {
+		wanted, got := jen.Id("f").Dot(c.GoName), jen.Id("c").Dot(c.GoName)
+		value := got
+		differs := jen.Null()
+		if c.Optional {
+			value = jen.Op("*").Add(got)
+			differs = got.Clone().Op("==").Nil().Op("||")
+		}
+		if c.Type == schema.ColumnTimestamptz {
+			differs.Op("!").Add(got.Clone()).Dot("Equal").Call(jen.Id("stamp").Call(jen.Op("*").Add(wanted)))
+		} else {
+			differs.Add(value).Op("!=").Op("*").Add(wanted)
+		}
+		if c.Optional {
+			differs = jen.Parens(differs)
+		}
+		body = append(body, jen.If(wanted.Clone().Op("!=").Nil().Op("&&").Add(differs)).Block(jen.Return(jen.False())))
+	}
+	declare(f, []string{doc}, jen.Func().Params(jen.Id("f").Id("ColumnsFilter")).Id("match").Params(jen.Id("c").Id("Columns")).Bool().
+		Block(append(body, jen.Return(jen.True()))...))
+}
+
+// columnsStored declares what a column holds once it is stored: a default in the
+// place of nil, and times to the microsecond.
+func columnsStored(f *jen.File, store model.Store) {
+	var body []jen.Code
+	for _, c := range store.Columns {
+		field := jen.Id("c").Dot(c.GoName)
+		if c.Optional && c.HasDefault {
+			body = append(body, jen.If(field.Clone().Op("==").Nil()).Block(
+				jen.Id("value").Op(":=").Add(columnLiteral(c)),
+				field.Clone().Op("=").Op("&").Id("value"),
+			))
+		}
+		if c.Type == schema.ColumnTimestamptz {
+			if c.Optional {
+				body = append(body, jen.If(field.Clone().Op("!=").Nil()).Block(
+					jen.Id("value").Op(":=").Id("stamp").Call(jen.Op("*").Add(field)),
+					field.Clone().Op("=").Op("&").Id("value"),
+				))
+			} else {
+				body = append(body, field.Clone().Op("=").Id("stamp").Call(field))
+			}
+		}
+	}
+	doc := []string{"stored is what a row holds of the columns."}
+	declare(f, doc, jen.Func().Params(jen.Id("c").Id("Columns")).Id("stored").Params().Id("Columns").
+		Block(append(body, jen.Return(jen.Id("c")))...))
+}
+
+// columnLiteral is the default of a column as a Go value of its type.
+func columnLiteral(c *model.Column) jen.Code {
+	switch c.Type {
+	case schema.ColumnBigint:
+		return jen.Int64().Call(jen.Op(c.Default))
+	case schema.ColumnInteger:
+		return jen.Int32().Call(jen.Op(c.Default))
+	case schema.ColumnBoolean:
+		return jen.Op(c.Default)
+	case schema.ColumnUUID:
+		return jen.Qual(pathUUID, "MustParse").Call(jen.Lit(c.Default))
+	case schema.ColumnDate:
+		day, _ := time.Parse(time.DateOnly, c.Default) // canonical
+		return jen.Id("Date").Values(jen.Op(strconv.Itoa(day.Year())), jen.Qual(pathTime, day.Month().String()), jen.Op(strconv.Itoa(day.Day())))
+	case schema.ColumnTimestamptz:
+		instant, _ := time.Parse(time.RFC3339Nano, c.Default) // canonical
+		return jen.Qual(pathTime, "UnixMicro").Call(jen.Op(strconv.FormatInt(instant.UnixMicro(), 10)))
+	default:
+		return jen.Lit(c.Default)
+	}
 }
 
 // commandCheck declares the check of what Postgres would refuse, which would

@@ -185,19 +185,22 @@ func (p postgresSubject) statuses(t testing.TB, id OutboxID) []Status {
 	return statuses
 }
 
-// TestConformancePostgres proves the table of semantics for a destination of
-// every sort: idempotent with a bound of attempts, not idempotent, the same by
-// Settle, without a bound and with nothing purged, with completed rows not kept,
-// and ordered.
+// conformanceClaims are a destination of every sort and the claims that the
+// table is walked under for it: idempotent with a bound of attempts, not
+// idempotent, the same by Settle, without a bound and with nothing purged, with
+// completed rows not kept, and ordered.
+var conformanceClaims = map[Destination][]string{
+	DestinationMailer:   {theSame, anOlder, another, noToken, zero},
+	DestinationPayments: {theSame, another},
+	DestinationBank:     {theSame, anOlder, another},
+	DestinationLedger:   {theSame},
+	DestinationMetrics:  {theSame},
+	DestinationStock:    {theSame, anOlder},
+}
+
+// TestConformancePostgres proves the table of semantics on Postgres.
 func TestConformancePostgres(t *testing.T) {
-	for d, claims := range map[Destination][]string{
-		DestinationMailer:   {theSame, anOlder, another, noToken, zero},
-		DestinationPayments: {theSame, another},
-		DestinationBank:     {theSame, anOlder, another},
-		DestinationLedger:   {theSame},
-		DestinationMetrics:  {theSame},
-		DestinationStock:    {theSame, anOlder},
-	} {
+	for d, claims := range conformanceClaims {
 		t.Run(string(d), func(t *testing.T) {
 			t.Parallel()
 			testConformance(t, postgresSubject{testPool(t)}, d, claims...)

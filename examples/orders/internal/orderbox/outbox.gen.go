@@ -48,6 +48,15 @@ type Columns struct {
 	Region *string
 }
 
+// stored is what a row holds of the columns.
+func (c Columns) stored() Columns {
+	if c.Region == nil {
+		value := "eu"
+		c.Region = &value
+	}
+	return c
+}
+
 // ColumnsFilter says which columns the rows of a [Filter] have; nil leaves a column
 // out of account.
 type ColumnsFilter struct {
@@ -60,6 +69,17 @@ func (f ColumnsFilter) check() error {
 		return errors.New("the column region holds NUL or is not UTF-8")
 	}
 	return nil
+}
+
+// match tells whether a row with these columns passes the filter.
+func (f ColumnsFilter) match(c Columns) bool {
+	if f.TenantID != nil && c.TenantID != *f.TenantID {
+		return false
+	}
+	if f.Region != nil && (c.Region == nil || *c.Region != *f.Region) {
+		return false
+	}
+	return true
 }
 
 func (f ColumnsFilter) args() []any {

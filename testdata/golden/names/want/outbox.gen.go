@@ -94,6 +94,16 @@ type Columns struct {
 	Quote *string
 }
 
+// stored is what a row holds of the columns.
+func (c Columns) stored() Columns {
+	c.Time = stamp(c.Time)
+	if c.Quote == nil {
+		value := "it's \\ `raw`"
+		c.Quote = &value
+	}
+	return c
+}
+
 // ColumnsFilter says which columns the rows of a [Filter] have; nil leaves a column
 // out of account.
 type ColumnsFilter struct {
@@ -118,6 +128,35 @@ func (f ColumnsFilter) check() error {
 		return errors.New("the column it's \\ \"q\" holds NUL or is not UTF-8")
 	}
 	return nil
+}
+
+// match tells whether a row with these columns passes the filter.
+func (f ColumnsFilter) match(c Columns) bool {
+	if f.Type != nil && c.Type != *f.Type {
+		return false
+	}
+	if f.String != nil && (c.String == nil || *c.String != *f.String) {
+		return false
+	}
+	if f.ID != nil && c.ID != *f.ID {
+		return false
+	}
+	if f.C != nil && (c.C == nil || *c.C != *f.C) {
+		return false
+	}
+	if f.Time != nil && !c.Time.Equal(stamp(*f.Time)) {
+		return false
+	}
+	if f.UUID != nil && (c.UUID == nil || *c.UUID != *f.UUID) {
+		return false
+	}
+	if f.Case != nil && c.Case != *f.Case {
+		return false
+	}
+	if f.Quote != nil && (c.Quote == nil || *c.Quote != *f.Quote) {
+		return false
+	}
+	return true
 }
 
 func (f ColumnsFilter) args() []any {

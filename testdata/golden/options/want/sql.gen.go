@@ -449,7 +449,7 @@ held AS (
 kept AS (
   INSERT INTO "shop"."option_outbox_outcome" (outbox_id, claim_token, completed_at, seq, attempt_count, failed, destination, last_failure, remote_ref)
   SELECT g.outbox_id, g.claim_token, (SELECT t.at FROM t), CASE WHEN g.order_key IS NOT NULL THEN g.seq END, g.attempt_count, true,
-    g.destination, left(concat_ws('; before: ', 'abandoned by ' || g.claim_worker, g.last_failure), 8192), g.remote_ref
+    g.destination, left(concat_ws('; before: ', 'abandoned by ' || g.claim_worker, nullif(g.last_failure, '')), 8192), g.remote_ref
   FROM gone g),
 released AS (
   UPDATE "shop"."option_outbox_queue" q
@@ -475,7 +475,7 @@ gone AS (
 kept AS (
   INSERT INTO "shop"."option_outbox_outcome" (outbox_id, claim_token, completed_at, seq, attempt_count, failed, destination, last_failure, remote_ref)
   SELECT g.outbox_id, g.claim_token, (SELECT t.at FROM t), CASE WHEN g.order_key IS NOT NULL THEN g.seq END, g.attempt_count, true,
-    g.destination, left(concat_ws('; before: ', 'expired', g.last_failure), 8192), g.remote_ref
+    g.destination, left(concat_ws('; before: ', 'expired', nullif(g.last_failure, '')), 8192), g.remote_ref
   FROM gone g)
 SELECT g.outbox_id FROM gone g ORDER BY g.outbox_id`
 
@@ -492,8 +492,8 @@ kept AS (
 SELECT g.outbox_id FROM gone g`
 
 // sqlRequeue puts failed rows back into the queue, never claimed. A row that holds its key takes its old
-// place and frees the key; any other goes to the end. An expiry that has passed is dropped:
-// whoever requeues a row wants it to be sent.
+// place and frees the key; any others go to the end, in the order that they had. An expiry that has
+// passed is dropped: whoever requeues a row wants it to be sent.
 // $1 ids, $2 reason
 const sqlRequeue = `WITH t AS MATERIALIZED (SELECT clock_timestamp() AS at),
 gone AS (
@@ -505,10 +505,10 @@ forgiven AS (
 freed AS (
   DELETE FROM "shop"."option_outbox_hold" h WHERE h.outbox_id = ANY (ARRAY(SELECT g.outbox_id FROM gone g)) RETURNING h.outbox_id),
 back AS MATERIALIZED (
-  SELECT g.outbox_id, CASE WHEN g.outbox_id IN (SELECT f.outbox_id FROM freed f) THEN g.seq END AS seq,
+  SELECT g.outbox_id, CASE WHEN g.outbox_id IN (SELECT f.outbox_id FROM freed f) THEN g.seq END AS seq, g.seq AS was,
     CASE WHEN m.expires_at > (SELECT t.at FROM t) THEN m.expires_at END AS expires_at, g.destination,
     g.destination || '/' || m.payload_type || '@' || m.payload_version AS kind, m.order_key, m.limit_key,
-    left(concat_ws('; before: ', 'requeued: ' || $2::text, g.last_failure), 8192) AS last_failure, g.remote_ref
+    left(concat_ws('; before: ', 'requeued: ' || $2::text, nullif(g.last_failure, '')), 8192) AS last_failure, g.remote_ref
   FROM gone g CROSS JOIN LATERAL (
     SELECT w.expires_at, w.payload_type, w.payload_version, w.order_key, w.limit_key
     FROM "shop"."option_outbox_message" w WHERE w.outbox_id = g.outbox_id LIMIT 1) m),
@@ -520,7 +520,7 @@ placed AS (
 appended AS (
   INSERT INTO "shop"."option_outbox_queue" (outbox_id, expires_at, destination, kind, order_key, limit_key, last_failure, remote_ref)
   SELECT b.outbox_id, b.expires_at, b.destination, b.kind, b.order_key, b.limit_key, b.last_failure, b.remote_ref
-  FROM back b WHERE b.seq IS NULL)
+  FROM back b WHERE b.seq IS NULL ORDER BY b.was)
 SELECT b.outbox_id FROM back b ORDER BY b.outbox_id`
 
 // sqlPause keeps a destination from being claimed: a hold of no row, on the key that no row can have.

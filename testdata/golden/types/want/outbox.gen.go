@@ -123,6 +123,32 @@ type Columns struct {
 	DueOn *Date
 }
 
+// stored is what a row holds of the columns.
+func (c Columns) stored() Columns {
+	c.BookedAt = stamp(c.BookedAt)
+	if c.Note == nil {
+		value := "none"
+		c.Note = &value
+	}
+	if c.Priority == nil {
+		value := int32(3)
+		c.Priority = &value
+	}
+	if c.Archived == nil {
+		value := false
+		c.Archived = &value
+	}
+	if c.SeenAt != nil {
+		value := stamp(*c.SeenAt)
+		c.SeenAt = &value
+	}
+	if c.DueOn == nil {
+		value := Date{2026, time.January, 31}
+		c.DueOn = &value
+	}
+	return c
+}
+
 // ColumnsFilter says which columns the rows of a [Filter] have; nil leaves a column
 // out of account.
 type ColumnsFilter struct {
@@ -150,6 +176,53 @@ func (f ColumnsFilter) check() error {
 		return errors.New("the column note holds NUL or is not UTF-8")
 	}
 	return nil
+}
+
+// match tells whether a row with these columns passes the filter.
+func (f ColumnsFilter) match(c Columns) bool {
+	if f.TenantID != nil && c.TenantID != *f.TenantID {
+		return false
+	}
+	if f.Region != nil && c.Region != *f.Region {
+		return false
+	}
+	if f.Account != nil && c.Account != *f.Account {
+		return false
+	}
+	if f.Shard != nil && c.Shard != *f.Shard {
+		return false
+	}
+	if f.Urgent != nil && c.Urgent != *f.Urgent {
+		return false
+	}
+	if f.BookedAt != nil && !c.BookedAt.Equal(stamp(*f.BookedAt)) {
+		return false
+	}
+	if f.BookedOn != nil && c.BookedOn != *f.BookedOn {
+		return false
+	}
+	if f.ParentID != nil && (c.ParentID == nil || *c.ParentID != *f.ParentID) {
+		return false
+	}
+	if f.Note != nil && (c.Note == nil || *c.Note != *f.Note) {
+		return false
+	}
+	if f.Contract != nil && (c.Contract == nil || *c.Contract != *f.Contract) {
+		return false
+	}
+	if f.Priority != nil && (c.Priority == nil || *c.Priority != *f.Priority) {
+		return false
+	}
+	if f.Archived != nil && (c.Archived == nil || *c.Archived != *f.Archived) {
+		return false
+	}
+	if f.SeenAt != nil && (c.SeenAt == nil || !c.SeenAt.Equal(stamp(*f.SeenAt))) {
+		return false
+	}
+	if f.DueOn != nil && (c.DueOn == nil || *c.DueOn != *f.DueOn) {
+		return false
+	}
+	return true
 }
 
 func (f ColumnsFilter) args() []any {

@@ -4,7 +4,6 @@ package plainbox
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -696,11 +695,7 @@ func (s *stored) finish(e *Entry) {
 	e.Raw = []byte(s.payload)
 	e.ExpiresAt, e.LastAttemptAt = value(s.expires), value(s.attempted)
 	e.RemoteRef, e.OrderKey, e.LimitKey = value(s.ref), value(s.orderKey), value(s.limitKey)
-	e.decode()
-	if s.headers != nil && json.Unmarshal([]byte(*s.headers), &e.Headers) != nil {
-		e.Headers, e.Payload = nil, nil
-		e.DecodeErr = fmt.Errorf("%w: the headers are no object of texts", ErrUndecodable)
-	}
+	e.decode(value(s.headers))
 }
 
 // value is what a pointer points to, or the zero value.

@@ -1,0 +1,267 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+)
+
+func (m *memory) claimDue(ctx context.Context, c claimCall) (claimed []placedEntry, err error) {
+	err = m.do(ctx, func(tx *memoryTx) error {
+		at := m.at(c.at)
+		for i, d := range c.destinations {
+			if tx.isPaused(Destination(d)) {
+				continue
+			}
+			loose := tx.loose(Destination(d), int(c.limits[i]), c.marks[i], c, at)
+			rows := append(loose, m.ordered(tx, d, int(c.limits[i])-len(loose), int(c.runs[i]), c, at)...)
+			for _, s := range rows {
+				s.token, s.worker, s.taken, s.next = c.token, c.worker, at, time.Time{}
+				s.attempts++
+				claimed = append(claimed, s.placed())
+			}
+		}
+		return nil
+	})
+	return claimed, err
+}
+
+// fits tells whether a call may claim the row if it stands alone.
+func (c claimCall) fits(s *memoryState, at time.Time) bool {
+	return s.pending() && !s.next.After(at) && slices.Contains(c.kinds, s.kind()) &&
+		(s.row.limitKey == "" || !slices.Contains(c.leftOut, string(s.row.destination)+"/"+s.row.limitKey))
+}
+
+// loose locks rows of a destination that no order binds, those that are ready
+// and those that have come due, and returns the oldest.
+func (tx *memoryTx) loose(d Destination, limit int, mark OutboxID, c claimCall, at time.Time) []*memoryState {
+	due := func(s *memoryState) bool {
+		return s.row.destination == d && s.row.orderKey == "" && c.fits(s, at) && !s.past(at)
+	}
+	ready := tx.take(limit, func(s *memoryState) bool { return due(s) && s.next.IsZero() && compareIDs(s.row.id, mark) > 0 }, nil)
+	later := tx.take(limit, func(s *memoryState) bool { return due(s) && !s.next.IsZero() }, func(s *memoryState) time.Time { return s.next })
+	rows := append(ready, later...)
+	slices.SortFunc(rows, compareStates)
+	return rows[:min(limit, len(rows))]
+}
+
+// ordered locks runs of the ordered keys of a destination. It goes on behind the
+// keys that the last claim has looked at, and around until it finds any.
+func (m *memory) ordered(tx *memoryTx, d string, limit, run int, c claimCall, at time.Time) []*memoryState {
+	if limit <= 0 {
+		return nil
+	}
+	first := m.keys.get(d)
+	w := &walk{destination: d, limit: int32(limit), run: int32(run), first: first, start: first}
+	for {
+		heads, goOn := tx.lockHeads(w, c, at)
+		rows := tx.takeRuns(w, heads, c, at)
+		m.keys.set(d, goOn)
+		if len(rows) > 0 || !w.advance(goOn) {
+			return rows
+		}
+	}
+}
+
+// lockHeads locks the heads of keys that can go on, as many as the limit needs of
+// those that come next. It returns them and the key from which the next claim
+// goes on.
+func (tx *memoryTx) lockHeads(w *walk, c claimCall, at time.Time) (locked []*memoryState, goOn string) {
+	byKey, held := tx.keysBehind(w)
+	keys := slices.Sorted(maps.Keys(byKey))
+	var heads []*memoryState
+	needed, total, last := 0, 0, 0
+	for ; last < len(keys) && last < keysLook && total < 2*int(w.limit); last++ {
+		rows := byKey[keys[last]]
+		if way := inTheWay(rows, at); len(way) > 0 && c.fits(way[0], at) && !held[keys[last]] {
+			if total < int(w.limit) {
+				needed++
+			}
+			heads = append(heads, way[0])
+			total += min(int(w.run), len(rows))
+		}
+	}
+	for _, h := range heads {
+		if len(locked) < needed && tx.other(h) == nil {
+			locked = append(locked, tx.own(h))
+		}
+	}
+	switch {
+	case len(locked) > 0 && locked[len(locked)-1].row.orderKey < heads[len(heads)-1].row.orderKey:
+		return locked, locked[len(locked)-1].row.orderKey
+	case last > 0 && (last == keysLook || total >= 2*int(w.limit)):
+		return locked, keys[last-1]
+	}
+	return locked, ""
+}
+
+// keysBehind are the rows of each key behind the walk's start that are alive, in
+// the key's order, and the keys that failed rows hold.
+func (tx *memoryTx) keysBehind(w *walk) (byKey map[string][]*memoryState, held map[string]bool) {
+	byKey, held = make(map[string][]*memoryState), make(map[string]bool)
+	for _, s := range tx.all(func(s *memoryState) bool {
+		return s.row.destination == Destination(w.destination) && s.row.orderKey > w.start
+	}) {
+		if s.live {
+			byKey[s.row.orderKey] = append(byKey[s.row.orderKey], s)
+		}
+		held[s.row.orderKey] = held[s.row.orderKey] || s.holding
+	}
+	for _, rows := range byKey {
+		slices.SortFunc(rows, func(a, b *memoryState) int { return cmp.Compare(a.seq, b.seq) })
+	}
+	return byKey, held
+}
+
+// inTheWay are those of the rows of a key that the later ones wait for.
+func inTheWay(rows []*memoryState, at time.Time) (way []*memoryState) {
+	for _, s := range rows {
+		if !s.pending() || !s.past(at) {
+			way = append(way, s)
+		}
+	}
+	return way
+}
+
+// takeRuns locks the first rows of the keys whose heads are locked and returns
+// those that are ready, of the oldest heads first. A key is left to a later
+// claim where a worker holds one of its next rows, or another transaction works
+// on one of the first.
+func (tx *memoryTx) takeRuns(w *walk, heads []*memoryState, c claimCall, at time.Time) (taken []*memoryState) {
+	byKey, _ := tx.keysBehind(w)
+	slices.SortFunc(heads, compareStates)
+	for _, head := range heads {
+		rows := inTheWay(byKey[head.row.orderKey], at)
+		rows = rows[:min(int(w.run)+runLook, len(rows))]
+		first := rows[:min(int(w.run), len(rows))]
+		alone := !slices.ContainsFunc(rows, (*memoryState).held)
+		for i, s := range first {
+			if tx.other(s) != nil {
+				alone = false
+				continue
+			}
+			first[i] = tx.own(s)
+		}
+		for _, s := range first {
+			if !alone || !c.fits(s, at) || len(taken) == int(w.limit) {
+				break
+			}
+			taken = append(taken, s)
+		}
+	}
+	return taken
+}
+
+func (m *memory) claimUnknown(ctx context.Context, c claimCall) (claimed []placedEntry, err error) {
+	err = m.do(ctx, func(tx *memoryTx) error {
+		at := m.at(c.at)
+		for i, d := range c.destinations {
+			p := policyOf(Destination(d))
+			if tx.isPaused(p.destination) {
+				continue
+			}
+			rows := tx.take(int(c.limits[i]), func(s *memoryState) bool {
+				return s.row.destination == p.destination && s.unknown && !s.held() && !s.next.IsZero() && !s.next.After(at) &&
+					slices.Contains(c.kinds, s.kind()) && s.asked(p, at)
+			}, func(s *memoryState) time.Time { return s.next })
+			for _, s := range rows {
+				s.token, s.worker, s.taken = c.token, c.worker, at
+				claimed = append(claimed, s.placed())
+			}
+		}
+		return nil
+	})
+	return claimed, err
+}
+
+func (m *memory) extendClaims(ctx context.Context, claims []Claim, at time.Time) (extended map[OutboxID]bool, err error) {
+	extended = make(map[OutboxID]bool)
+	tokens := make(map[OutboxID]int64, len(claims))
+	ids := make([]OutboxID, len(claims))
+	for i, c := range claims {
+		tokens[c.ID] = c.Token
+		ids[i] = c.ID
+	}
+	err = m.do(ctx, func(tx *memoryTx) error {
+		rows, err := tx.lock(ctx, ids, func(s *memoryState) bool { return s.live })
+		for _, s := range rows {
+			if s.held() && s.token == tokens[s.row.id] {
+				s.taken = m.at(at)
+				extended[s.row.id] = true
+			}
+		}
+		return err
+	})
+	return extended, err
+}
+
+func (m *memory) releaseExpired(ctx context.Context, destinations []Destination, limit int, t time.Time) (ids []OutboxID, err error) {
+	err = m.do(ctx, func(tx *memoryTx) error {
+		at := m.at(t)
+		expired := tx.take(limit, func(s *memoryState) bool {
+			return s.held() && slices.Contains(destinations, s.row.destination) && s.taken.Before(at.Add(-policyOf(s.row.destination).lease))
+		}, nil)
+		for _, s := range expired {
+			s.abandon(policyOf(s.row.destination), at)
+		}
+		ids = idsOf(expired)
+		return nil
+	})
+	return ids, err
+}
+
+// abandon ends a claim that is older than its lease.
+func (s *memoryState) abandon(p policy, at time.Time) {
+	switch most := p.attemptsToFail(); {
+	case s.unknown:
+		s.release(false)
+	case !p.idempotent:
+		s.release(true)
+		s.unknown, s.since = true, at
+		if p.firstQuestion != neverAsked {
+			s.next = stamp(at.Add(p.firstQuestion))
+		}
+	case most != nil && s.attempts >= *most:
+		s.fail(at, before("abandoned by "+s.worker, s.failure))
+	default:
+		s.release(true)
+	}
+}
+
+func (m *memory) expireDue(ctx context.Context, destinations []Destination, limit int, t time.Time) (ids []OutboxID, err error) {
+	err = m.do(ctx, func(tx *memoryTx) error {
+		at := m.at(t)
+		expired := tx.take(limit, func(s *memoryState) bool {
+			return s.pending() && s.past(at) && slices.Contains(destinations, s.row.destination)
+		}, func(s *memoryState) time.Time { return s.expires })
+		for _, s := range expired {
+			s.end(at, true)
+			s.failure = before("expired", s.failure)
+		}
+		ids = idsOf(expired)
+		return nil
+	})
+	return ids, err
+}
+
+func (m *memory) purge(ctx context.Context, start OutboxID, limit int, t time.Time) (ids []OutboxID, err error) {
+	err = m.do(ctx, func(tx *memoryTx) error {
+		at := m.at(t)
+		old := tx.take(limit, func(s *memoryState) bool {
+			p := policyOf(s.row.destination)
+			keep := p.keepCompleted
+			if s.failed {
+				keep = p.keepFailed
+			}
+			return compareIDs(s.row.id, start) > 0 && !s.live && !s.holding && keep != keepForever && s.completed.Before(at.Add(-keep))
+		}, nil)
+		for _, s := range old {
+			tx.remove(s.row.id)
+		}
+		ids = idsOf(old)
+		return nil
+	})
+	return ids, err
+}
