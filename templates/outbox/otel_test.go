@@ -160,10 +160,12 @@ func TestOTelTellsOfCalls(t *testing.T) {
 
 			operation, kind, duration, unit := "deliver", trace.SpanKindConsumer, processDuration.Name(), processDuration.Unit()
 			var want []string
-			rows := 1
+			rows, attempt := 1, 1
 			if test.answer != nil {
+				// The last of its attempts: whatever the answer is, none follows.
+				rows, attempt = 2, paymentsPolicy.maxAttempts
+				execSQL(t, pool, "UPDATE outbox_queue SET attempt_count = $1", attempt)
 				runOnce(t, d, 1)
-				rows = 2
 				want = append(want,
 					reading(duration, unit, 1, about(operation, DestinationPayments, ended("unknown", false)...)...),
 					reading("outboxgen.settlements", "{settlement}", 1, about("MarkOutcomeUnknown", DestinationPayments)...),
@@ -198,7 +200,7 @@ func TestOTelTellsOfCalls(t *testing.T) {
 			attributes := about(operation, DestinationPayments, ended(test.outcome, test.success)...)
 			attributes = append(attributes,
 				semconv.MessagingMessageID(id.String()), semconv.MessagingMessageConversationID(testCommand.id.String()),
-				attribute.String("outboxgen.payload.type", "payment_capture"), attribute.Int("outboxgen.payload.version", 1), attribute.Int("outboxgen.attempt", 1),
+				attribute.String("outboxgen.payload.type", "payment_capture"), attribute.Int("outboxgen.payload.version", 1), attribute.Int("outboxgen.attempt", attempt),
 			)
 			if test.answer == nil {
 				attributes = append(attributes, semconv.MessagingOperationTypeProcess)
