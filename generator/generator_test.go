@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -55,6 +56,50 @@ func TestDryRunSaysWhatARunDoes(t *testing.T) {
 	again, faults := Generate(context.Background(), Options{Spec: file})
 	if len(faults) > 0 || len(again.Changes) > 0 {
 		t.Errorf("a second run does %v, %v", again.Changes, faults)
+	}
+}
+
+// TestOTelComesAndGoesWithItsFile and leaves everything else as it is.
+func TestOTelComesAndGoesWithItsFile(t *testing.T) {
+	file := specification(t, small)
+	otel := filepath.Join(filepath.Dir(file), "gen", "box", "otel.gen.go")
+	lock := filepath.Join(filepath.Dir(file), "outboxgen.lock")
+	if _, faults := Generate(t.Context(), Options{Spec: file}); len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	for _, step := range []struct {
+		name, text string
+		kind       tree.ChangeKind
+		missing    []string
+	}{
+		{"turned on", small + "emit: {otel: true}\n", tree.Create, []string{
+			"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace",
+		}},
+		{"turned off", small + "emit: {otel: false}\n", tree.Remove, nil},
+	} {
+		if err := os.WriteFile(file, []byte(step.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		result, faults := Generate(t.Context(), Options{Spec: file})
+		if len(faults) > 0 {
+			t.Fatal(faults)
+		}
+		want := &Result{
+			Changes: []Change{{Kind: step.kind, Path: otel}, {Kind: tree.Update, Path: lock}},
+			Missing: result.Missing,
+		}
+		if diff := cmp.Diff(want, result); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.name, diff)
+		}
+		var missing []string
+		for _, r := range result.Missing {
+			if strings.HasPrefix(r.Module, "go.opentelemetry.io/") {
+				missing = append(missing, r.Module)
+			}
+		}
+		if diff := cmp.Diff(step.missing, missing); diff != "" {
+			t.Errorf("%s: missing modules (-want +got):\n%s", step.name, diff)
+		}
 	}
 }
 

@@ -24,6 +24,9 @@ var requirements = []Requirement{
 	{Module: "github.com/google/uuid", Package: "github.com/google/uuid", Version: "v1.6.0"},
 	{Module: "github.com/jackc/pgx/v5", Package: "github.com/jackc/pgx/v5/pgxpool", Version: "v5.7.6"},
 	{Module: "github.com/shopspring/decimal", Package: "github.com/shopspring/decimal", Version: "v1.4.0"},
+	{Module: "go.opentelemetry.io/otel", Package: "go.opentelemetry.io/otel", Version: "v1.41.0"},
+	{Module: "go.opentelemetry.io/otel/metric", Package: "go.opentelemetry.io/otel/metric", Version: "v1.41.0"},
+	{Module: "go.opentelemetry.io/otel/trace", Package: "go.opentelemetry.io/otel/trace", Version: "v1.41.0"},
 }
 
 // missingRequirements are the modules that wanted's Go files import and that
@@ -50,11 +53,13 @@ func missingRequirements(place *tree.Place, wanted tree.Wanted) ([]Requirement, 
 		}
 		for _, spec := range parsed.Imports {
 			name := strings.Trim(spec.Path.Value, "`\"")
-			for _, r := range requirements {
+			module := ""
+			for _, r := range requirements { // a module within another comes after it
 				if name == r.Module || strings.HasPrefix(name, r.Module+"/") {
-					imported[r.Module] = true
+					module = r.Module
 				}
 			}
+			imported[module] = true
 		}
 	}
 	var missing []Requirement

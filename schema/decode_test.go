@@ -139,6 +139,7 @@ func TestDecodeEverything(t *testing.T) {
 		},
 		Migrations:  Migrations{Dir: written("db/migrations"), Format: FormatPlain},
 		Initialisms: Initialisms{Add: []Text{written("SKU"), written("GraphQL")}, Remove: []Text{written("ID")}},
+		Emit:        Emit{OTel: Flag{Value: true}},
 		Types:       []*Type{currency, money, tree, nothing},
 		Payloads:    []*Payload{order, ping},
 		Destinations: []*Destination{
@@ -361,7 +362,7 @@ func TestDocumentation(t *testing.T) {
 		t.Error("the example has no destination")
 	}
 	for _, keys := range [][]string{
-		specKeys, storeKeys, commandKeys, columnKeys, migrationsKeys, initialismsKeys, typeKeys, enumValueKeys, payloadKeys,
+		specKeys, storeKeys, commandKeys, columnKeys, migrationsKeys, initialismsKeys, emitKeys, typeKeys, enumValueKeys, payloadKeys,
 		destinationKeys, retryKeys, reconcileKeys, limitsKeys, retentionKeys, fieldKeys,
 	} {
 		for _, key := range keys {

@@ -166,7 +166,7 @@ var faults = []faultCase{
 	{"nesting beyond 64", fields("a: " + strings.Repeat("{list: ", 60) + "▶{list: uuid}" + strings.Repeat("}", 60)), "OBX1006 nested more than 64 levels deep"},
 
 	// Keys.
-	{"an unknown key", "▶colour: red", "OBX1101 the specification has no key \"colour\"\nhint: known keys: version, package, out, doc, store, migrations, initialisms, types, payloads, destinations"},
+	{"an unknown key", "▶colour: red", "OBX1101 the specification has no key \"colour\"\nhint: known keys: version, package, out, doc, store, migrations, initialisms, emit, types, payloads, destinations"},
 	{"a key with a slip", "▶destinatons: {}", "OBX1101 the specification has no key \"destinatons\"\nhint: did you mean destinations?"},
 	{"a key in the spelling of another language", fields("a: {type: string, ▶maxLength: 3}"), "OBX1101 field \"a\" has no key \"maxLength\"\nhint: did you mean max_length?"},
 	{"a key of a later version: one_of", "types: {a: {fields: {}, ▶one_of: {}}}", "OBX1101 type \"a\" has no key \"one_of\"\nhint: known keys: fields, enum, doc, go_name, deprecated"},
@@ -207,6 +207,8 @@ var faults = []faultCase{
 	{"an empty out", "out: ▶\"\"", "OBX1207 out is empty\nhint: the directory of the specification itself is \".\""},
 	{"a line break in a directory", "migrations: {dir: ▶\"a\\nb\"}", "OBX1207 dir holds a control character"},
 	{"a migration format of a later version", "migrations: {format: ▶goose}", "OBX1203 format cannot be \"goose\"\nhint: allowed: golang-migrate, plain"},
+	{"a file that cannot be emitted", "emit: {▶otl: true}", "OBX1101 emit has no key \"otl\"\nhint: did you mean otel?"},
+	{"a text for a flag", "emit: {otel: ▶on}", "OBX1104 otel must be true or false, found the text \"on\""},
 	{"an initialism in lower case", "initialisms: {add: [▶sku]}", "OBX1201 \"sku\" cannot be an initialism\nhint: write it as in a Go name: ASCII letters and digits, a capital first"},
 	{"an initialism both added and removed", "initialisms: {add: [▷SKU], remove: [▶Sku]}", "OBX1212 the initialism \"Sku\" stands here a second time\nand: it stands here first"},
 

@@ -8,12 +8,13 @@ import (
 // The keys of every mapping that has a fixed set, in the order in which the
 // documentation tells of them.
 var (
-	specKeys        = []string{"version", "package", "out", "doc", "store", "migrations", "initialisms", "types", "payloads", "destinations"}
+	specKeys        = []string{"version", "package", "out", "doc", "store", "migrations", "initialisms", "emit", "types", "payloads", "destinations"}
 	storeKeys       = []string{"table", "schema", "command", "columns"}
 	commandKeys     = []string{"name", "type"}
 	columnKeys      = []string{"type", "optional", "index", "default", "doc", "go_name"}
 	migrationsKeys  = []string{"dir", "format"}
 	initialismsKeys = []string{"add", "remove"}
+	emitKeys        = []string{"otel"}
 	typeKeys        = []string{"fields", "enum", "doc", "go_name", "deprecated"}
 	enumValueKeys   = []string{"value", "go_name", "doc"}
 	payloadKeys     = []string{"fields", "doc", "go_name", "deprecated"}

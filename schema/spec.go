@@ -80,6 +80,7 @@ type Spec struct {
 	Store        Store
 	Migrations   Migrations
 	Initialisms  Initialisms
+	Emit         Emit
 	Types        []*Type        // in the order of the file
 	Payloads     []*Payload     // in the order of the file
 	Destinations []*Destination // in the order of the file
@@ -147,6 +148,11 @@ type Migrations struct {
 type Initialisms struct {
 	Add    []Text
 	Remove []Text
+}
+
+// Emit says which files the package has that not every package needs.
+type Emit struct {
+	OTel Flag // the one that feeds OpenTelemetry
 }
 
 // Type is a named type: an object or an enum.

@@ -61,6 +61,7 @@ func (d *decoder) spec(root *node) *Spec {
 	s.Store = d.store(o.get("store"))
 	s.Migrations = d.migrations(o.get("migrations"), s.Out)
 	s.Initialisms = d.initialisms(o.get("initialisms"))
+	s.Emit = d.emit(o.get("emit"))
 	s.Types = d.readTypes(o.get("types"))
 	s.Payloads = d.readPayloads(o.need("payloads", "add the messages that are sent"))
 	s.Destinations = d.readDestinations(o.need("destinations", "add the systems that messages are sent to"))
@@ -146,6 +147,17 @@ func (d *decoder) initialisms(n *node) Initialisms {
 		return all
 	}
 	return Initialisms{Add: words(o.get("add")), Remove: words(o.get("remove"))}
+}
+
+func (d *decoder) emit(n *node) Emit {
+	if n == nil {
+		return Emit{}
+	}
+	o, ok := d.object(n, n.pos, "emit", emitKeys)
+	if !ok {
+		return Emit{}
+	}
+	return Emit{OTel: d.flag(o.get("otel"))}
 }
 
 // list reads the items of a list; none when n is nil.

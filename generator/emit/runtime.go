@@ -27,10 +27,17 @@ func runtimeFile(packageName string, file templates.File) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// runtimeFiles are all fixed files.
+// otelFile is the fixed file that only packages have that ask for it: it imports
+// modules that the others do not need.
+const otelFile = "otel.go"
+
+// runtimeFiles are the fixed files of a package.
 func runtimeFiles(m *model.Model) ([]File, error) {
 	var files []File
 	for _, file := range templates.Runtime() {
+		if file.Name == otelFile && !m.OTel {
+			continue
+		}
 		content, err := runtimeFile(m.Package, file)
 		if err != nil {
 			return nil, err

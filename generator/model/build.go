@@ -35,6 +35,7 @@ func Build(spec *schema.Spec) (*Model, schema.Diagnostics) {
 		Out:        spec.Out.Value,
 		Store:      b.store(),
 		Migrations: Migrations{Dir: spec.Migrations.Dir.Value, Format: spec.Migrations.Format},
+		OTel:       spec.Emit.OTel.Value,
 	}
 	m.Types = b.buildTypes()
 	m.Payloads = b.buildPayloads()

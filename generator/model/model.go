@@ -17,6 +17,7 @@ type Model struct {
 	Out        string // slash-separated, relative to the specification
 	Store      Store
 	Migrations Migrations
+	OTel       bool // the package feeds OpenTelemetry
 
 	Types        []*Type        // by wire name
 	Payloads     []*Payload     // by wire name
