@@ -186,6 +186,9 @@ func (c *consumer) request(now time.Time) (limit int, mark OutboxID, leftOut []s
 				leftOut = append(leftOut, string(c.policy.destination)+"/"+key)
 			} else if l.fresh(now) {
 				delete(c.limiters, key)
+			} else if l.forgotten(now) {
+				delete(c.limiters, key)
+				c.d.observer.circuitChanged(c.policy.destination, key, false)
 			}
 			if at, ok := l.opens(now); ok {
 				c.look(at)

@@ -110,6 +110,36 @@ func TestCircuit(t *testing.T) {
 	}
 }
 
+// TestACircuitWithoutRowsIsForgotten has an endpoint that was dead when its last row
+// ended.
+func TestACircuitWithoutRowsIsForgotten(t *testing.T) {
+	r := newRemote()
+	clock := newFakeClock()
+	var changes []string
+	d := r.dispatcher(t, New(testPool(t), Options{}), SomeHandlers(HandleMetrics(r)), DispatcherOptions{Observer: Observer{
+		CircuitChanged: func(_ Destination, key string, open bool) { changes = append(changes, fmt.Sprint(key, open)) },
+	}})
+	c := d.consumers[0]
+	l := c.limiterOf("dead")
+	now := clock.now()
+	for range circuitThreshold {
+		c.feel(l, "dead", notReached, now)
+	}
+	for _, test := range []struct {
+		after time.Duration
+		want  int
+	}{{circuitFirst, 1}, {circuitFirst + circuitForgotten, 0}} {
+		c.hungry = true
+		c.request(now.Add(test.after))
+		if n := len(c.limiters); n != test.want {
+			t.Errorf("after %s there are %d circuits, want %d", test.after, n, test.want)
+		}
+	}
+	if want := []string{"deadtrue", "deadfalse"}; !slices.Equal(changes, want) {
+		t.Errorf("observed %q, want %q", changes, want)
+	}
+}
+
 // TestConcurrency counts the calls at the same time.
 func TestConcurrency(t *testing.T) {
 	pool := testPool(t)
