@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/outboxgen/outboxgen/generator"
 	"github.com/outboxgen/outboxgen/schema"
 )
@@ -67,6 +69,7 @@ type reader struct {
 	document *testing.T
 	module   string // a directory that lasts as long as document; empty until a command needs it
 	clone    string
+	session  *pgx.Conn // nil until SQL needs it
 }
 
 // follow does what a block asks for, and reports whether it holds.
@@ -86,7 +89,9 @@ func (r *reader) follow(t *testing.T, b block) bool {
 				return
 			}
 			specifies(t, b.lines)
-		case "", "text", "sql", "json":
+		case "sql":
+			runSQL(t, r.inDatabase(t), b.text())
+		case "", "text", "json":
 		default:
 			t.Fatalf("the language %q is none of sh, console, go, yaml, text, sql and json: nothing checks it", b.language)
 		}

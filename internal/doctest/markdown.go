@@ -3,9 +3,10 @@
 // Commands are run, in the order of the document: those of sh blocks, and those
 // of console blocks, whose output must be the one that is shown. They run in a
 // module that a reader might have, or, where the word clone stands behind the
-// language, in a clone of this repository. Go is quoted from a file, whose path
-// stands behind the language; so may be YAML, which otherwise must be a
-// specification, or a part of one.
+// language, in a clone of this repository. SQL is run on a Postgres that has the
+// tables of the outbox. Go is quoted from a file, whose path stands behind the
+// language; so may be YAML, which otherwise must be a specification, or a part of
+// one.
 package doctest
 
 import (

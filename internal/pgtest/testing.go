@@ -25,12 +25,7 @@ var shared = sync.OnceValues(func() (*Server, error) {
 func Database(t testing.TB) string {
 	t.Helper()
 	s, err := shared()
-	switch verdict(err, os.Getenv("CI")) {
-	case skip:
-		t.Skip(err)
-	case fail:
-		t.Fatal(err)
-	}
+	judge(t, err)
 	url, err := s.CreateDatabase(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -42,6 +37,22 @@ func Database(t testing.TB) string {
 		}
 	})
 	return url
+}
+
+// Cluster gives a private cluster, which the test may crash and restart. It is
+// stopped, and its files removed, when the test and its subtests have ended.
+//
+// Where there is no Postgres the test is skipped, as with [Database].
+func Cluster(t testing.TB, opts ...Option) *Server {
+	t.Helper()
+	s, err := Start(t.Context(), append([]Option{Private()}, opts...)...)
+	judge(t, err)
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
 }
 
 // Pool gives a pool on a fresh database, with the defaults of pgxpool. It is
@@ -69,18 +80,24 @@ var errNoBouncer = errors.New("no PgBouncer to test with")
 func Bouncer(t testing.TB, databaseURL string) string {
 	t.Helper()
 	b, err := startBouncer(t.Context(), databaseURL)
-	switch verdict(err, os.Getenv("CI")) {
-	case skip:
-		t.Skip(err)
-	case fail:
-		t.Fatal(err)
-	}
+	judge(t, err)
 	t.Cleanup(func() {
 		if err := b.stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	return b.url
+}
+
+// judge ends a test that has nothing to run on.
+func judge(t testing.TB, err error) {
+	t.Helper()
+	switch verdict(err, os.Getenv("CI")) {
+	case skip:
+		t.Skip(err)
+	case fail:
+		t.Fatal(err)
+	}
 }
 
 type outcome int
