@@ -236,7 +236,8 @@ func TestADeadEndpointStopsNoOther(t *testing.T) {
 			events := slices.Repeat([]hookbox.Event{event(dead)}, many)
 			enqueue(t, db, append(events, slices.Repeat([]hookbox.Event{event(register(t, db, live.URL))}, few)...)...)
 
-			d, err := dispatcher(db, newClient(live.Client().Transport), hookbox.DispatcherOptions{})
+			// A connection that was never used would hold up the end of the server.
+			d, err := dispatcher(db, newClient(&http.Transport{DisableKeepAlives: true}), hookbox.DispatcherOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
