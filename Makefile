@@ -14,6 +14,7 @@ demo:
 test: check
 	go test -race ./...
 	cd bench && go test ./...
+	cd examples/broker && go test ./...
 
 # The tests of the store on each version of Postgres that it supports, with
 # programs that come from npm.
@@ -21,21 +22,26 @@ test: check
 test-matrix:
 	internal/pgtest/matrix.sh ./templates/outbox
 
-# Goldens lie under testdata and the benchmarks are a module of their own, so
-# that ./... passes both by.
+# Goldens lie under testdata, and the benchmarks and the example with a broker are
+# modules of their own, so that ./... passes them by.
 .PHONY: check
 check:
 	@test -z "$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go'))" || { echo "gofmt would change:"; gofmt -l $$(git ls-files -co --exclude-standard '*.go'); exit 1; }
 	go vet ./... $(GOLDEN)
 	$(STATICCHECK) ./... $(GOLDEN)
+	@for spec in bench/outbox.yaml examples/*/outbox.yaml; do go run ./cmd/outboxgen check -f $$spec || exit 1; done
 	cd bench && go vet ./...
 	cd bench && go tool -modfile=../internal/tools/go.mod staticcheck ./...
+	cd examples/broker && go vet ./...
+	cd examples/broker && go tool -modfile=../../internal/tools/go.mod staticcheck ./...
 
 # Records the golden output anew. Read the diff as its consumer would.
 .PHONY: golden
 golden:
 	go test ./generator ./generator/emit -update
 	cd examples/orders && go run ../../cmd/outboxgen generate
+	cd examples/webhooks && go run ../../cmd/outboxgen generate
+	cd examples/broker && go generate ./...
 
 # A small size, to see that it works; "cd bench && go run ." gives figures.
 .PHONY: bench

@@ -67,59 +67,103 @@ func story(ctx context.Context, db *pgxpool.Pool, out io.Writer) (*ending, error
 	}}
 
 	shop := &service{db: db, box: box}
-	for n := range 6 {
-		o := newOrder(n)
-		switch err := shop.placeOrder(ctx, o); {
-		case errors.Is(err, errOverLimit):
-			end.refused = o
-			fmt.Fprintf(out, "rolled back: %v\n", err)
-		case err != nil:
-			return nil, err
-		default:
-			end.placed = append(end.placed, o)
-		}
+	if err := place(ctx, shop, end, out, newOrder(0), newOrder(1)); err != nil {
+		return nil, err
 	}
-	fmt.Fprintf(out, "%d orders placed\n", len(end.placed))
-
-	if err := deliver(ctx, end, out); err != nil {
+	if err := die(ctx, end, out); err != nil {
+		return nil, err
+	}
+	if err := place(ctx, shop, end, out, newOrder(2), newOrder(3), newOrder(4), newOrder(5)); err != nil {
+		return nil, err
+	}
+	if err := deliver(ctx, db, end); err != nil {
 		return nil, err
 	}
 	return end, report(ctx, end, out)
 }
 
-// deliver lets two workers compete, one of which dies, and clears up after it.
-func deliver(ctx context.Context, end *ending, out io.Writer) error {
-	held := make(chan struct{})
-	mortal := &worker{name: "mortal", box: end.box, remotes: end.remotes, diesAfter: 2, onClaim: func() { close(held) }}
-	steady := &worker{name: "steady", box: end.box, remotes: end.remotes, onClaim: func() {}}
+// place takes orders.
+func place(ctx context.Context, shop *service, end *ending, out io.Writer, orders ...order) error {
+	for _, o := range orders {
+		switch err := shop.placeOrder(ctx, o); {
+		case errors.Is(err, errOverLimit):
+			end.refused = o
+			fmt.Fprintf(out, "rolled back: %v\n", err)
+		case err != nil:
+			return err
+		default:
+			end.placed = append(end.placed, o)
+		}
+	}
+	fmt.Fprintf(out, "%d orders placed\n", len(end.placed))
+	return nil
+}
 
-	died := make(chan error, 1)
-	go func() { died <- mortal.run(ctx) }()
-	select {
-	case <-held: // both have their share from here on
-	case err := <-died:
-		return fmt.Errorf("the first worker was to die with rows in its hands: %v", err)
-	}
-	if err := steady.run(ctx); err != nil {
-		return err
-	}
-	if err := <-died; !errors.Is(err, errDied) {
-		return fmt.Errorf("the first worker was to die with rows in its hands: %v", err)
-	}
-
-	// An hour later the leases of the dead worker have run out.
-	later := time.Now().Add(time.Hour)
-	released, err := end.box.ReleaseExpiredClaims(ctx, later)
+// die has a worker killed that has sent every message so far, and has had an
+// answer to none.
+func die(ctx context.Context, end *ending, out io.Writer) error {
+	records, err := end.box.List(ctx, orderbox.Filter{}, orderbox.OutboxID{}, 100)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d rows taken from the worker that died\n", len(released))
-
-	// Nobody knows whether it has captured payments, so the provider is asked.
-	if err := steady.reconcile(ctx, later.Add(time.Hour)); err != nil {
+	calls := make(chan struct{}, len(records))
+	w := &worker{remotes: end.remotes, dies: calls}
+	mortal, err := orderbox.NewDispatcher(end.box, w.handlers(), orderbox.DispatcherOptions{WorkerID: "mortal"})
+	if err != nil {
 		return err
 	}
-	return steady.run(ctx)
+	died := make(chan error, 1)
+	go func() { died <- mortal.Run(ctx) }()
+	for range records {
+		select {
+		case <-calls:
+		case err := <-died:
+			return fmt.Errorf("the worker has ended before it was killed: %v", err)
+		}
+	}
+	mortal.Abort()
+	var held *orderbox.StopError
+	if err := <-died; !errors.As(err, &held) {
+		return fmt.Errorf("the worker was to die with rows in its hands: %v", err)
+	}
+	fmt.Fprintf(out, "a worker died with %d rows in its hands\n", len(held.Unsettled))
+	return nil
+}
+
+// deliver has another worker do what there is to do now, and after some time.
+func deliver(ctx context.Context, db *pgxpool.Pool, end *ending) error {
+	w := &worker{remotes: end.remotes}
+	steady, err := orderbox.NewDispatcher(end.box, w.handlers(), orderbox.DispatcherOptions{WorkerID: "steady"})
+	if err != nil {
+		return err
+	}
+	for _, later := range []time.Duration{
+		0,
+		time.Hour,      // the claims of the dead worker have run out, and nobody knows whether it has captured payments
+		time.Hour,      // the provider is asked about these
+		24 * time.Hour, // what analytics could not be told is worth nothing any more
+	} {
+		if err := pass(ctx, db, later); err != nil {
+			return err
+		}
+		for {
+			n, err := steady.RunOnce(ctx)
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// pass lets time go by: it moves all times of the rows that wait into the past.
+func pass(ctx context.Context, db *pgxpool.Pool, d time.Duration) error {
+	_, err := db.Exec(ctx, `UPDATE order_outbox_queue SET claim_taken_at = claim_taken_at - $1::interval,
+  next_attempt_at = next_attempt_at - $1::interval, expires_at = expires_at - $1::interval`, d)
+	return err
 }
 
 // report prints every row of every order.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/outboxgen/outboxgen/examples/orders/internal/orderbox"
 )
@@ -13,6 +12,7 @@ import (
 // remotes stand for the systems that are told.
 type remotes struct {
 	mu       sync.Mutex
+	calls    int
 	received map[message][]string // a reference for each time that the message arrived
 	down     map[orderbox.Destination]bool
 }
@@ -26,108 +26,122 @@ type message struct {
 var errRefused = errors.New("connection refused")
 
 // send calls a remote, which gives a reference for what it has taken.
-func (r *remotes) send(e orderbox.Entry) (ref string, err error) {
+func (r *remotes) send(d orderbox.Delivery) (ref string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.down[e.Destination] {
+	if r.down[d.Destination] {
 		return "", errRefused
 	}
-	m := message{e.Destination, e.IdempotencyKey}
-	ref = fmt.Sprintf("%s-%d", e.Destination, len(r.received)+1)
+	m := message{d.Destination, d.IdempotencyKey}
+	r.calls++
+	ref = fmt.Sprintf("%s-%d", d.Destination, r.calls)
 	r.received[m] = append(r.received[m], ref)
 	return ref, nil
 }
 
 // find asks a remote whether a message has arrived.
-func (r *remotes) find(e orderbox.Entry) (ref string, arrived bool) {
+func (r *remotes) find(d orderbox.Delivery) (ref string, arrived bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	refs := r.received[message{e.Destination, e.IdempotencyKey}]
+	refs := r.received[message{d.Destination, d.IdempotencyKey}]
 	if len(refs) == 0 {
 		return "", false
 	}
 	return refs[0], true
 }
 
-// worker claims rows and delivers them. A dispatcher does more: it keeps claims
-// alive, works on many rows at once, and sweeps and asks by itself.
+// worker handles the messages for all destinations. The remotes of this example
+// take a message as it is; a real handler makes a request of its payload.
 type worker struct {
-	name    string
-	box     *orderbox.Store
 	remotes *remotes
-	// diesAfter is the number of messages that the worker sends before it dies,
-	// with the last of them and all others that it holds unsettled; 0 = it lives.
-	diesAfter int
-	sent      int
-	// onClaim is called when the worker holds rows.
-	onClaim func()
+	// dies gets a value for each call of a worker that is killed before the answer
+	// comes; nil = it lives.
+	dies chan<- struct{}
 }
 
-// errDied is how a worker ends that holds rows.
-var errDied = errors.New("died")
-
-// run delivers until nothing is due.
-func (w *worker) run(ctx context.Context) error {
-	for {
-		entries, err := w.box.ClaimDue(ctx, orderbox.ClaimRequest{WorkerID: w.name, Limits: map[orderbox.Destination]int{
-			orderbox.DestinationMailer:    3,
-			orderbox.DestinationPayments:  2,
-			orderbox.DestinationWarehouse: 3,
-			orderbox.DestinationLedger:    3,
-			orderbox.DestinationAnalytics: 3,
-		}})
-		if err != nil || len(entries) == 0 {
-			return err
-		}
-		w.onClaim()
-		for _, e := range entries {
-			if err := w.deliver(ctx, e); err != nil {
-				return err
-			}
-		}
-	}
+func (w *worker) handlers() orderbox.Handlers {
+	return orderbox.AllHandlers(
+		orderbox.HandleAnalytics(w), orderbox.HandleLedger(w), orderbox.HandleMailer(w),
+		orderbox.HandlePayments(w), orderbox.HandleWarehouse(w),
+	)
 }
 
-// mostAttempts is when this worker gives a row up.
-const mostAttempts = 3
-
-func (w *worker) deliver(ctx context.Context, e orderbox.Entry) error {
-	if e.DecodeErr != nil {
-		return w.box.MarkFailed(ctx, e.Claim, e.DecodeErr.Error())
-	}
-	ref, err := w.remotes.send(e)
-	w.sent++
+// deliver sends a message, and says how that has ended.
+func (w *worker) deliver(ctx context.Context, d orderbox.Delivery) orderbox.Outcome {
+	ref, err := w.send(ctx, d)
 	switch {
-	case w.sent == w.diesAfter:
-		return errDied
 	case err == nil:
-		return w.box.MarkCompleted(ctx, e.Claim, ref)
-	case e.Attempt >= mostAttempts:
-		return w.box.MarkFailed(ctx, e.Claim, err.Error())
+		return orderbox.Completed().WithRef(ref)
+	case errors.Is(err, errRefused):
+		return orderbox.Unreachable(err) // nothing was sent
 	default:
-		return w.box.MarkRetry(ctx, e.Claim, err.Error(), time.Time{})
+		return orderbox.Unknown(err) // it may have arrived all the same
 	}
 }
 
-// reconcile asks the payment provider about the rows whose outcome nobody knows
-// and whose question is due at the given time. What has not arrived is sent
-// again, unless its attempts are used up.
-func (w *worker) reconcile(ctx context.Context, at time.Time) error {
-	entries, err := w.box.ClaimUnknown(ctx, orderbox.ClaimRequest{
-		WorkerID: w.name, Limits: map[orderbox.Destination]int{orderbox.DestinationPayments: 100}, At: at,
-	})
-	if err != nil {
-		return err
+func (w *worker) send(ctx context.Context, d orderbox.Delivery) (ref string, err error) {
+	ref, err = w.remotes.send(d)
+	if w.dies != nil {
+		w.dies <- struct{}{}
+		<-ctx.Done()
+		return "", ctx.Err()
 	}
-	for _, e := range entries {
-		if ref, arrived := w.remotes.find(e); arrived {
-			err = w.box.MarkCompleted(ctx, e.Claim, ref)
-		} else {
-			err = w.box.MarkNeverArrived(ctx, e.Claim, "the provider has never heard of it")
-		}
-		if err != nil {
-			return err
-		}
+	return ref, err
+}
+
+// ask asks the payment provider about a message of which nobody knows whether it
+// has arrived.
+func (w *worker) ask(d orderbox.Delivery) orderbox.Answer {
+	if ref, arrived := w.remotes.find(d); arrived {
+		return orderbox.Arrived(ref)
 	}
-	return nil
+	return orderbox.NeverArrived()
+}
+
+func (w *worker) OrderConfirmation(ctx context.Context, d orderbox.Delivery, _ orderbox.OrderConfirmation) orderbox.Outcome {
+	return w.deliver(ctx, d)
+}
+
+func (w *worker) ShippingNotice(ctx context.Context, d orderbox.Delivery, _ orderbox.ShippingNotice) orderbox.Outcome {
+	return w.deliver(ctx, d)
+}
+
+func (w *worker) RefundNotice(ctx context.Context, d orderbox.Delivery, _ orderbox.RefundNotice) orderbox.Outcome {
+	return w.deliver(ctx, d)
+}
+
+func (w *worker) PaymentCapture(ctx context.Context, d orderbox.Delivery, _ orderbox.PaymentCapture) orderbox.Outcome {
+	return w.deliver(ctx, d)
+}
+
+func (w *worker) ReconcilePaymentCapture(_ context.Context, d orderbox.Delivery, _ orderbox.PaymentCapture) orderbox.Answer {
+	return w.ask(d)
+}
+
+func (w *worker) PaymentRefund(ctx context.Context, d orderbox.Delivery, _ orderbox.PaymentRefund) orderbox.Outcome {
+	return w.deliver(ctx, d)
+}
+
+func (w *worker) ReconcilePaymentRefund(_ context.Context, d orderbox.Delivery, _ orderbox.PaymentRefund) orderbox.Answer {
+	return w.ask(d)
+}
+
+func (w *worker) PickRequest(ctx context.Context, d orderbox.Delivery, _ orderbox.PickRequest) orderbox.Outcome {
+	return w.deliver(ctx, d)
+}
+
+func (w *worker) PickCancellation(ctx context.Context, d orderbox.Delivery, _ orderbox.PickCancellation) orderbox.Outcome {
+	return w.deliver(ctx, d)
+}
+
+func (w *worker) LedgerPosting(ctx context.Context, d orderbox.Delivery, _ orderbox.LedgerPosting) orderbox.Outcome {
+	return w.deliver(ctx, d)
+}
+
+func (w *worker) OrderPlaced(ctx context.Context, d orderbox.Delivery, _ orderbox.OrderPlaced) orderbox.Outcome {
+	return w.deliver(ctx, d)
+}
+
+func (w *worker) OrderCancelled(ctx context.Context, d orderbox.Delivery, _ orderbox.OrderCancelled) orderbox.Outcome {
+	return w.deliver(ctx, d)
 }
