@@ -484,10 +484,11 @@ func (c *consumer) settled(t *task, s Settlement, err error) {
 			c.returned++
 		}
 	}
-	if s.delay > 0 {
+	again := s.op == opRetry || s.op == opPostpone
+	if again {
 		c.look(c.d.clock.now().Add(s.delay))
 	}
-	wanted := c.rows == 0 || (c.hungry || c.askDue) && c.wants(c.room(c.d.clock.now()))
+	wanted := again || c.rows == 0 || (c.hungry || c.askDue) && c.wants(c.room(c.d.clock.now()))
 	c.mu.Unlock()
 	if wanted {
 		c.d.signal()
