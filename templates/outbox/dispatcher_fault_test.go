@@ -342,8 +342,8 @@ func TestQuestions(t *testing.T) {
 		{"arrived", func(context.Context, Delivery) Answer { return Arrived("ref") }, StatusCompleted, "", false},
 		{"never arrived", func(context.Context, Delivery) Answer { return NeverArrived() }, StatusPending, "the destination has not received it", false},
 		{"refused", func(context.Context, Delivery) Answer { return Refused(errors.New("no")) }, StatusFailed, "no", false},
-		{"still unknown", func(context.Context, Delivery) Answer { return StillUnknown(errors.New("busy")) }, StatusOutcomeUnknown, "", true},
-		{"a panic", func(context.Context, Delivery) Answer { panic("secret") }, StatusOutcomeUnknown, "", true},
+		{"still unknown", func(context.Context, Delivery) Answer { return StillUnknown(errors.New("busy")) }, StatusOutcomeUnknown, "busy", true},
+		{"a panic", func(context.Context, Delivery) Answer { panic("secret") }, StatusOutcomeUnknown, "the handler has panicked with a string", true},
 		{"a timeout", func(ctx context.Context, _ Delivery) Answer { <-ctx.Done(); return Answer{} }, StatusOutcomeUnknown, "", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {

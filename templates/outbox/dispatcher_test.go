@@ -241,6 +241,7 @@ func TestNewDispatcherRefuses(t *testing.T) {
 	conn := openConn(t, pool)
 	tx := openTx(t, pool)
 	s := New(pool, Options{})
+	memory, db := NewMemory(Options{})
 	for _, test := range []struct {
 		name     string
 		store    *Store
@@ -256,6 +257,7 @@ func TestNewDispatcherRefuses(t *testing.T) {
 		{"a connection of a pool", New(acquire(t, pool), Options{}), mailer, "single connection"},
 		{"a transaction", New(tx, Options{}), mailer, "single connection"},
 		{"the store within a transaction", s.With(tx).Store, mailer, "single connection"},
+		{"the store within a transaction in memory", memory.With(openTx(t, db)).Store, mailer, "single connection"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := NewDispatcher(test.store, test.handlers, DispatcherOptions{})
@@ -293,20 +295,20 @@ func TestOutcomes(t *testing.T) {
 		{"unreachable is not charged", func(context.Context, Delivery) Outcome { return Unreachable(failure) },
 			map[bool]end{true: {StatusPending, "the reason", 0}, false: {StatusPending, "the reason", 0}}, nil},
 		{"unknown", func(context.Context, Delivery) Outcome { return Unknown(failure).WithRef("ref") },
-			map[bool]end{true: {StatusPending, "the reason", 1}, false: {StatusOutcomeUnknown, "", 1}},
-			map[bool]end{true: {StatusFailed, "gave up after 1 attempts: the reason", 1}, false: {StatusOutcomeUnknown, "", 1}}},
+			map[bool]end{true: {StatusPending, "the reason", 1}, false: {StatusOutcomeUnknown, "the reason", 1}},
+			map[bool]end{true: {StatusFailed, "gave up after 1 attempts: the reason", 1}, false: {StatusOutcomeUnknown, "the reason", 1}}},
 		{"no outcome", func(context.Context, Delivery) Outcome { return Outcome{} },
-			map[bool]end{true: {StatusPending, "the handler gave no reason", 1}, false: {StatusOutcomeUnknown, "", 1}}, nil},
+			map[bool]end{true: {StatusPending, "the handler gave no reason", 1}, false: {StatusOutcomeUnknown, "the handler gave no reason", 1}}, nil},
 		{"a panic", func(context.Context, Delivery) Outcome { panic("secret") },
-			map[bool]end{true: {StatusPending, "the handler has panicked with a string", 1}, false: {StatusOutcomeUnknown, "", 1}}, nil},
+			map[bool]end{true: {StatusPending, "the handler has panicked with a string", 1}, false: {StatusOutcomeUnknown, "the handler has panicked with a string", 1}}, nil},
 		{"a panic of the runtime", func(_ context.Context, d Delivery) Outcome {
 			return Completed().WithRef(strings.Repeat("x", 1/len(d.Headers)))
 		},
-			map[bool]end{true: {StatusPending, "the handler has panicked: runtime error: integer divide by zero", 1}, false: {StatusOutcomeUnknown, "", 1}}, nil},
+			map[bool]end{true: {StatusPending, "the handler has panicked: runtime error: integer divide by zero", 1}, false: {StatusOutcomeUnknown, "the handler has panicked: runtime error: integer divide by zero", 1}}, nil},
 		{"a goroutine that ends", func(context.Context, Delivery) Outcome { goexit(); return Completed() },
-			map[bool]end{true: {StatusPending, "the handler ended its goroutine", 1}, false: {StatusOutcomeUnknown, "", 1}}, nil},
+			map[bool]end{true: {StatusPending, "the handler ended its goroutine", 1}, false: {StatusOutcomeUnknown, "the handler ended its goroutine", 1}}, nil},
 		{"a run past the timeout", func(ctx context.Context, _ Delivery) Outcome { <-ctx.Done(); return Outcome{err: failure} },
-			map[bool]end{true: {StatusPending, "the reason", 1}, false: {StatusOutcomeUnknown, "", 1}}, nil},
+			map[bool]end{true: {StatusPending, "the reason", 1}, false: {StatusOutcomeUnknown, "the reason", 1}}, nil},
 	} {
 		for _, destination := range []Destination{DestinationMailer, DestinationPayments} {
 			for _, last := range []bool{false, true} {

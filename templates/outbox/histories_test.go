@@ -488,6 +488,9 @@ func (h *history) settlement(t *rapid.T) func(Claim) Settlement {
 		}
 		settlement := say(c)
 		settlement.delay = delay // which a dispatcher gives in the place of a time
+		if settle == "unknown" || settle == "keep" {
+			settlement.reason = reason // which a dispatcher gives as well
+		}
 		return settlement
 	}
 }

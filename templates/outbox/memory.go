@@ -24,7 +24,8 @@ import (
 // enqueue a message with the idempotency key of one, waits.
 type MemoryDB struct {
 	mu     sync.Mutex
-	ended  *sync.Cond // a transaction has ended, or gone back to a savepoint
+	ended  *sync.Cond    // a transaction has ended, or gone back to a savepoint
+	queued chan struct{} // closed, and made anew, when rows were put in that are due
 	rows   map[OutboxID]*memoryRow
 	keys   map[memoryKey]OutboxID
 	paused map[Destination]bool
@@ -43,7 +44,7 @@ type memoryKey struct {
 // begun on. Its payloads are gone with it.
 func NewMemory(options Options) (*Store, *MemoryDB) {
 	db := &MemoryDB{
-		rows: make(map[OutboxID]*memoryRow), keys: make(map[memoryKey]OutboxID), paused: make(map[Destination]bool), now: time.Now,
+		rows: make(map[OutboxID]*memoryRow), keys: make(map[memoryKey]OutboxID), paused: make(map[Destination]bool), queued: make(chan struct{}), now: time.Now,
 	}
 	db.ended = sync.NewCond(&db.mu)
 	return &Store{backend: &memory{db: db, keys: &orderKeys{}}, options: options}, db
@@ -64,6 +65,12 @@ type memoryRow struct {
 	committed *memoryState
 	working   *memoryState
 	owner     *memoryTx // nil = only the committed state counts
+}
+
+// queues tells whether the row is due once the transaction commits that works on
+// it, and was not in the queue before.
+func (r *memoryRow) queues() bool {
+	return (r.committed == nil || !r.committed.live) && r.working != nil && r.working.pending() && r.working.next.IsZero()
 }
 
 // memoryState is one message with its place in the queue or its outcome.
@@ -162,6 +169,23 @@ func (m *memory) within(tx pgx.Tx) backend {
 		own = &memoryTx{db: m.db, err: errOtherTx}
 	}
 	return &memory{db: m.db, keys: m.keys, tx: own}
+}
+
+func (m *memory) single() bool { return m.tx != nil }
+
+// listen wakes after each commit that has put rows in which are due.
+func (m *memory) listen(ctx context.Context, l listening) error {
+	for {
+		m.db.mu.Lock()
+		queued := m.db.queued
+		m.db.mu.Unlock()
+		l.wake() // what was put in before, or since the last time, has told nobody
+		select {
+		case <-queued:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // do runs a step under the database's lock, in the caller's transaction or in one
@@ -355,6 +379,7 @@ func (tx *memoryTx) settle(s *memoryState, one settlement, now time.Time) {
 			s.next = at
 		}
 	case opUnknown, opKeepUnknown:
+		s.failure = cmp.Or(one.reason, s.failure)
 		s.next = one.due(now)
 		if s.unknown {
 			s.ref = cmp.Or(s.ref, one.ref)

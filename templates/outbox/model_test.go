@@ -200,6 +200,9 @@ func (m *model) carryOut(r *modelRow, s Settlement) bool {
 		default:
 			return false
 		}
+		if s.reason != "" {
+			r.LastFailure = s.reason
+		}
 		r.letGo()
 		r.Status, r.NextAttemptAt = StatusOutcomeUnknown, m.due(s)
 		if m.personOnly(p, r, m.now) {

@@ -65,9 +65,15 @@ func testMessage(d Destination) Message {
 // enqueueAll enqueues messages in a transaction of its own.
 func enqueueAll(t testing.TB, pool *pgxpool.Pool, messages ...Message) []OutboxID {
 	t.Helper()
+	return enqueueIn(t, New(pool, Options{}), pool, messages...)
+}
+
+// enqueueIn enqueues messages in a transaction of a store's database.
+func enqueueIn(t testing.TB, s *Store, db beginner, messages ...Message) []OutboxID {
+	t.Helper()
 	var placed []Enqueued
-	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) (err error) {
-		placed, err = New(pool, Options{}).With(tx).Enqueue(t.Context(), testCommand, messages...)
+	err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) (err error) {
+		placed, err = s.With(tx).Enqueue(t.Context(), testCommand, messages...)
 		return err
 	})
 	if err != nil {

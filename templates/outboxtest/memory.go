@@ -1,6 +1,6 @@
 // Package outboxtest is for tests of what uses package outbox: a store without a
-// database, checks of what was enqueued, and a suite of cases that every
-// database has to pass which the outbox is to stand on.
+// database, checks of what was enqueued, deliveries in which workers die, and a
+// suite of cases that every database has to pass which the outbox is to stand on.
 package outboxtest
 
 import (

@@ -93,6 +93,8 @@ func (p *probe) Cleanup(f func()) { p.cleanups = append(p.cleanups, f) }
 
 func (p *probe) Errorf(format string, args ...any) { fmt.Fprintf(&p.failed, format, args...) }
 
+func (p *probe) Fatal(args ...any) { p.Fatalf("%s", fmt.Sprint(args...)) }
+
 func (p *probe) Fatalf(format string, args ...any) {
 	p.Errorf(format, args...)
 	panic(stopped{})

@@ -113,7 +113,7 @@ func (d *Dispatcher) check(handlers Handlers) error {
 	if d.store == nil {
 		return errors.New("there is no store")
 	}
-	if p, ok := d.store.backend.(*postgres); ok && p.single() {
+	if d.store.backend.single() {
 		return errors.New("the store is over a single connection or a transaction: make it over a pool")
 	}
 	if len(handlers.routes) == 0 {

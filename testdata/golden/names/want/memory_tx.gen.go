@@ -184,14 +184,21 @@ func (tx *memoryTx) wait(ctx context.Context, other *memoryTx) error {
 	return ctx.Err()
 }
 
-// finish ends the transaction and wakes those who wait for it.
+// finish ends the transaction and wakes those who wait for it, or for rows that
+// it has put into the queue.
 func (tx *memoryTx) finish(commit bool) {
+	queued := false
 	for _, id := range tx.touched {
 		if commit {
 			r := tx.db.rows[id]
+			queued = queued || r.queues()
 			r.committed = r.working
 		}
 		tx.release(id)
+	}
+	if queued {
+		close(tx.db.queued)
+		tx.db.queued = make(chan struct{})
 	}
 	if commit {
 		maps.Copy(tx.db.paused, tx.paused)

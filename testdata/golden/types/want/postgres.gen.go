@@ -753,6 +753,15 @@ func (a *settleArgs) add(s settlement) {
 	a.narrow = append(a.narrow, s.op == opPostpone || s.op == opKeepUnknown)
 }
 
+// newReasons are the reasons, and null where the last one stays.
+func (a *settleArgs) newReasons() []*string {
+	reasons := make([]*string, len(a.reasons))
+	for i, reason := range a.reasons {
+		reasons[i] = null(reason)
+	}
+	return reasons
+}
+
 func (p *postgres) settle(ctx context.Context, settlements []settlement) (map[OutboxID]bool, error) {
 	var completed, failed, pending, unknown, never, back settleArgs
 	for _, s := range settlements {
@@ -784,15 +793,11 @@ func (p *postgres) settle(ctx context.Context, settlements []settlement) (map[Ou
 		query(batch, &results[1], scanID, sqlSettleFailed, failed.ids, failed.tokens, failed.reasons, nil)
 	}
 	if len(pending.ids) > 0 {
-		reasons := make([]*string, len(pending.reasons))
-		for i, reason := range pending.reasons {
-			reasons[i] = null(reason)
-		}
-		query(batch, &results[2], scanID, sqlSettlePending, pending.ids, pending.tokens, reasons, pending.at, pending.narrow, pending.delays)
+		query(batch, &results[2], scanID, sqlSettlePending, pending.ids, pending.tokens, pending.newReasons(), pending.at, pending.narrow, pending.delays)
 	}
 	if len(unknown.ids) > 0 {
 		query(batch, &results[3], scanID, sqlSettleUnknown, unknown.ids, unknown.tokens, unknown.refs, unknown.at, unknown.narrow,
-			names, giveUp, unknown.delays)
+			names, giveUp, unknown.delays, unknown.newReasons())
 	}
 	if len(never.ids) > 0 {
 		query(batch, &results[5], scanID, sqlSettleNeverArrived, never.ids, never.tokens, never.reasons, names, attempts)

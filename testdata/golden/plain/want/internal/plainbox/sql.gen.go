@@ -330,10 +330,11 @@ WHERE q.outbox_id = ANY ($1::uuid[]) AND q.claim_token <> 0
 RETURNING q.outbox_id`
 
 // sqlSettleUnknown parks rows whose outcome is not known, or postpones the next question about them. A reference
-// given for a row that is unknown already fills only an empty place.
+// given for a row that is unknown already fills only an empty place. Without a reason the last one
+// stays.
 // $1 ids, $2 tokens, $3 remote references, $4 the next question, $5 speaks only of rows
 // that are unknown already, $6 destinations, $7 microseconds after which nobody is asked any more,
-// $8 or the next question after so many microseconds
+// $8 or the next question after so many microseconds, $9 reasons
 const sqlSettleUnknown = `WITH t AS MATERIALIZED (SELECT clock_timestamp() AS at)
 UPDATE "plain_outbox_queue" q
 SET claim_taken_at = NULL, claim_worker = NULL, unknown = true,
@@ -341,6 +342,7 @@ SET claim_taken_at = NULL, claim_worker = NULL, unknown = true,
   attempted_at = CASE WHEN q.unknown THEN q.attempted_at ELSE q.claim_taken_at END,
   remote_ref = CASE WHEN q.unknown THEN coalesce(q.remote_ref, ($3::text[])[array_position($1::uuid[], q.outbox_id)])
     ELSE coalesce(($3::text[])[array_position($1::uuid[], q.outbox_id)], q.remote_ref) END,
+  last_failure = coalesce(($9::text[])[array_position($1::uuid[], q.outbox_id)], q.last_failure),
   next_attempt_at = CASE
     WHEN coalesce(q.unknown_since, (SELECT t.at FROM t)) + ($7::bigint[])[array_position($6::text[], q.destination)] * interval '1 microsecond'
       <= (SELECT t.at FROM t) THEN NULL
