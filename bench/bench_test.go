@@ -18,7 +18,7 @@ import (
 // speed. The experiments themselves fail when a claim gives another number of
 // rows than it should or a message is lost.
 func TestExperiments(t *testing.T) {
-	tiny := scale{rounds: 2, history: 500, calls: 3, transactions: 20, messages: 300, underSnapshot: 1000}
+	tiny := scale{rounds: 2, history: 500, calls: 3, transactions: 20, messages: 300, trickle: 5, underSnapshot: 1000}
 	for _, e := range experiments {
 		t.Run(e.name, func(t *testing.T) {
 			tables, err := e.run(t.Context(), func(context.Context) (*pgxpool.Pool, error) { return pgtest.Pool(t), nil }, tiny)

@@ -27,14 +27,15 @@ type postgres struct {
 	db       DB
 	callerTx bool // db is a transaction of the caller's
 	keys     *orderKeys
+	notifier *notifier
 }
 
-func newPostgres(db DB, keys *orderKeys) *postgres {
+func newPostgres(db DB, keys *orderKeys, n *notifier) *postgres {
 	_, callerTx := db.(pgx.Tx)
-	return &postgres{db: db, callerTx: callerTx, keys: keys}
+	return &postgres{db: db, callerTx: callerTx, keys: keys, notifier: n}
 }
 
-func (p *postgres) within(tx pgx.Tx) backend { return newPostgres(tx, p.keys) }
+func (p *postgres) within(tx pgx.Tx) backend { return newPostgres(tx, p.keys, p.notifier) }
 
 // orderKeys is what claims have seen of destinations with ordered rows. It only
 // spreads the work: whatever it says, a claim that finds nothing has looked
@@ -328,8 +329,13 @@ func (p *postgres) enqueue(ctx context.Context, command Command, rows []newRow) 
 	var inserted []OutboxID
 	for range enqueueTries {
 		sql, args := enqueueStatement(command, rows, open)
-		ids, err := one(ctx, p, scanID, sql, args...)
-		if err != nil {
+		var ids []OutboxID
+		batch := &pgx.Batch{}
+		query(batch, &ids, scanID, sql, args...)
+		if p.notifies(rows) {
+			batch.Queue(sqlNotify)
+		}
+		if err := p.send(ctx, batch); err != nil {
 			return nil, err
 		}
 		inserted = append(inserted, ids...)
@@ -408,6 +414,9 @@ func (p *postgres) queueEnqueue(batch *pgx.Batch, command Command, rows []newRow
 	}
 	sql, args := enqueueStatement(command, rows, all)
 	batch.Queue(sql, args...)
+	if p.notifies(rows) {
+		batch.Queue(sqlNotify)
+	}
 	batch.Queue(sqlEnqueueAnswer, ids, destinations, keys, types, versions, payloads).Query(func(result pgx.Rows) error {
 		found, err := pgx.CollectRows(result, scanID)
 		places := make([]placed, len(found))
@@ -666,6 +675,10 @@ func (p *postgres) claimUnknown(ctx context.Context, c claimCall) ([]placedEntry
 		entries[i].Claim.Token = c.token
 	}
 	return entries, err
+}
+
+func (p *postgres) recall(ctx context.Context, token int64) ([]OutboxID, error) {
+	return one(ctx, p, scanID, sqlRecall, token)
 }
 
 // stored is a row as the statements return it.

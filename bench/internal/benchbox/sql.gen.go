@@ -78,6 +78,12 @@ ORDER BY v.position`
 const sqlEnqueueUndo = `WITH unqueued AS (DELETE FROM "outbox_queue" WHERE outbox_id = ANY ($1::uuid[]))
 DELETE FROM "outbox_message" WHERE outbox_id = ANY ($1::uuid[])`
 
+// sqlNotify tells dispatchers that messages are there, once the transaction commits.
+const sqlNotify = `SELECT pg_notify('outbox', '')`
+
+// sqlListen is told by notify.
+const sqlListen = `LISTEN "outbox"`
+
 // sqlClaimDue takes the oldest due rows of each destination that no order binds, from two lanes: those that are
 // ready, by id, and those that have come due, by their time. The ids are picked before the update,
 // so that no plan of it can take more. The ready rows are bounded by a row comparison, since with
@@ -374,6 +380,14 @@ SET claim_taken_at = NULL, claim_worker = NULL, attempt_count = q.attempt_count 
 WHERE q.claim_taken_at IS NOT NULL AND q.outbox_id = ANY ($1::uuid[]) AND q.claim_token <> 0
     AND ((q.outbox_id, q.claim_token) IN (
       SELECT u.outbox_id, u.claim_token FROM unnest($1::uuid[], $2::bigint[]) AS u(outbox_id, claim_token))) IS TRUE
+RETURNING q.outbox_id`
+
+// sqlRecall gives back all that one call has claimed, as it was before: its answer was lost, so nothing of it
+// was started. It reads the whole queue.
+// $1 token
+const sqlRecall = `UPDATE "outbox_queue" q
+SET claim_taken_at = NULL, claim_worker = NULL, attempt_count = q.attempt_count - CASE WHEN q.unknown THEN 0 ELSE 1 END
+WHERE q.claim_token = $1::bigint AND q.claim_token <> 0 AND q.claim_taken_at IS NOT NULL
 RETURNING q.outbox_id`
 
 // sqlExtendClaims renews claims. Rows are locked in the order of their ids, as most settles lock them.
