@@ -366,3 +366,55 @@ func TestTheClockRunsWithinACallersTransaction(t *testing.T) {
 		}
 	})
 }
+
+// claimCallFor is a claim of everything that is due.
+func claimCallFor(t *testing.T, limit int) claimCall {
+	t.Helper()
+	limits := make(map[Destination]int)
+	for _, d := range allDestinations() {
+		limits[d] = limit
+	}
+	call, err := ClaimRequest{WorkerID: "w", Limits: limits}.call()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return call
+}
+
+func claimCalled(t *testing.T, s *Store, call claimCall) []OutboxID {
+	t.Helper()
+	rows, err := s.backend.claimDue(t.Context(), call)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entryIDs(inOrder(rows))
+}
+
+// TestClaimBehindAMark leaves ready rows up to the mark, and takes those that have
+// come due wherever they stand.
+func TestClaimBehindAMark(t *testing.T) {
+	pool := testPool(t)
+	s := New(pool, Options{})
+	ids := enqueueAll(t, pool, testMessage(DestinationMailer), testMessage(DestinationMailer), testMessage(DestinationMailer), testMessage(DestinationLedger))
+	execSQL(t, pool, "UPDATE outbox_queue SET next_attempt_at = $2 WHERE outbox_id = $1", ids[0].String(), longAgo)
+	call := claimCallFor(t, 10)
+	call.marks[slices.Index(call.destinations, string(DestinationMailer))] = ids[1]
+	wantIDs(t, claimCalled(t, s, call), ids[0], ids[2], ids[3])
+	wantIDs(t, claimCalled(t, s, claimCallFor(t, 10)), ids[1])
+}
+
+// TestClaimLeavesLimitKeysOut has rows of one meter that are not to be claimed.
+func TestClaimLeavesLimitKeysOut(t *testing.T) {
+	pool := testPool(t)
+	s := New(pool, Options{})
+	ids := enqueueAll(t, pool, testMessage(DestinationMetrics), testMessage(DestinationMetrics), testMessage(DestinationMetrics), testMessage(DestinationMailer), change("a", 1))
+	for i, key := range []string{"x", "y", "x"} {
+		execSQL(t, pool, "UPDATE outbox_queue SET limit_key = $2 WHERE outbox_id = $1", ids[i].String(), key)
+	}
+	execSQL(t, pool, "UPDATE outbox_queue SET next_attempt_at = $2 WHERE outbox_id = $1", ids[2].String(), longAgo)
+	execSQL(t, pool, "UPDATE outbox_queue SET limit_key = 'x' WHERE outbox_id = ANY ($1)", texts(ids[3:]))
+	call := claimCallFor(t, 10)
+	call.leftOut = []string{"metrics/x", "stock/x"}
+	wantIDs(t, claimCalled(t, s, call), ids[1], ids[3])
+	wantIDs(t, claimCalled(t, s, claimCallFor(t, 10)), ids[0], ids[2], ids[4])
+}

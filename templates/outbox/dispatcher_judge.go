@@ -67,10 +67,10 @@ func (c *consumer) invoke(t *task) (outcome Outcome, answer Answer) {
 	}
 	call := c.calls[t.entry.PayloadType]
 	if t.question {
-		answer = call.ask(ctx, deliveryOf(t.entry), t.entry.Payload)
+		answer = call.ask(ctx, deliveryOf(*t.entry), t.entry.Payload)
 		return outcome, answer
 	}
-	outcome = call.deliver(ctx, deliveryOf(t.entry), t.entry.Payload)
+	outcome = call.deliver(ctx, deliveryOf(*t.entry), t.entry.Payload)
 	return outcome, answer
 }
 

@@ -83,7 +83,7 @@ func TestDeliveryTellsAllThatTheEntryHas(t *testing.T) {
 		Columns: Columns{TenantID: uuid.New(), Region: &region}, Destination: DestinationStock,
 		PayloadType: "stock_change", PayloadVersion: 1, IdempotencyKey: "k", Headers: map[string]string{"h": "v"},
 		Payload: StockChange{}, Raw: []byte("{}"), DecodeErr: ErrUndecodable, Attempt: 2,
-		EnqueuedAt: time.Unix(1, 0), ExpiresAt: time.Unix(4, 0), LastAttemptAt: time.Unix(3, 0), RemoteRef: "r", OrderKey: "o",
+		EnqueuedAt: time.Unix(1, 0), ExpiresAt: time.Unix(4, 0), LastAttemptAt: time.Unix(3, 0), RemoteRef: "r", OrderKey: "o", LimitKey: "meter",
 	}
 	of, got := reflect.ValueOf(entry), reflect.ValueOf(deliveryOf(entry))
 	told := map[string]bool{}

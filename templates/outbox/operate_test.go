@@ -549,3 +549,46 @@ func TestEnqueueRefusesATimeBehindTheDeclaredExpiry(t *testing.T) {
 		}
 	})
 }
+
+// TestPause has rows of every lane, and one whose outcome is unknown.
+func TestPause(t *testing.T) {
+	pool := testPool(t)
+	s := New(pool, Options{})
+	ids := enqueueAll(t, pool, change("a", 1), testMessage(DestinationPayments), testMessage(DestinationPayments), testMessage(DestinationMailer))
+	must(t, s.MarkOutcomeUnknown(t.Context(), claimAll(t, s, 1)[1].Claim, "", longAgo))
+	request := ClaimRequest{WorkerID: "w", Limits: map[Destination]int{DestinationStock: 9, DestinationPayments: 9, DestinationMailer: 9}}
+	_, err := s.ReleaseExpiredClaims(t.Context(), time.Now().Add(time.Hour))
+	must(t, err)
+	for _, d := range []Destination{DestinationStock, DestinationPayments} {
+		must(t, s.Pause(t.Context(), d))
+		must(t, s.Pause(t.Context(), d))
+	}
+	entries, err := New(pool, Options{}).ClaimDue(t.Context(), request)
+	must(t, err)
+	wantIDs(t, entryIDs(entries), ids[3])
+	entries, err = s.ClaimUnknown(t.Context(), request)
+	must(t, err)
+	wantIDs(t, entryIDs(entries))
+	if err := s.Skip(t.Context(), DestinationStock, ""); !errors.Is(err, ErrNotFound) {
+		t.Errorf("Skip took the pause for a held key: %v", err)
+	}
+	stats, err := s.Stats(t.Context())
+	must(t, err)
+	for _, d := range stats.Destinations {
+		if paused := d.Destination == DestinationStock || d.Destination == DestinationPayments; d.Paused != paused || d.HeldKeys != 0 {
+			t.Errorf("%s: paused is %t, with %d held keys", d.Destination, d.Paused, d.HeldKeys)
+		}
+	}
+	for _, d := range []Destination{DestinationStock, DestinationPayments, DestinationMailer} {
+		must(t, s.Resume(t.Context(), d))
+	}
+	entries, err = s.ClaimDue(t.Context(), request)
+	must(t, err)
+	wantIDs(t, entryIDs(entries), ids[0], ids[2])
+	entries, err = s.ClaimUnknown(t.Context(), request)
+	must(t, err)
+	wantIDs(t, entryIDs(entries), ids[1])
+	if s.Pause(t.Context(), "fax") == nil || s.Resume(t.Context(), "fax") == nil {
+		t.Error("a destination that does not exist was paused")
+	}
+}

@@ -644,3 +644,18 @@ func TestAHeldKeySlowsNobody(t *testing.T) {
 		})
 	}
 }
+
+// TestOneRowOfAKeyWhereRepetitionCouldDoHarm has ordered rows of a destination that
+// is not idempotent: a crash must not cloud a row that was not started.
+func TestOneRowOfAKeyWhereRepetitionCouldDoHarm(t *testing.T) {
+	pool := testPool(t)
+	s := New(pool, Options{})
+	ids := enqueueAll(t, pool, testMessage(DestinationPayments), testMessage(DestinationPayments), testMessage(DestinationPayments))
+	for i, key := range []string{"a", "a", "b"} {
+		execSQL(t, pool, "UPDATE outbox_queue SET order_key = $2 WHERE outbox_id = $1", ids[i].String(), key)
+	}
+	entries := claimAll(t, s, 10)
+	wantIDs(t, entryIDs(entries), ids[0], ids[2])
+	must(t, s.MarkCompleted(t.Context(), entries[0].Claim, ""))
+	wantIDs(t, entryIDs(claimAll(t, s, 10)), ids[1])
+}

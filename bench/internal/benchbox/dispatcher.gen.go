@@ -523,9 +523,10 @@ func (d *Dispatcher) ask(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-func byDestination(entries []Entry) map[Destination][]Entry {
-	parts := make(map[Destination][]Entry)
-	for _, e := range entries {
+func byDestination(entries []Entry) map[Destination][]*Entry {
+	parts := make(map[Destination][]*Entry)
+	for i := range entries {
+		e := &entries[i]
 		parts[e.Destination] = append(parts[e.Destination], e)
 	}
 	return parts

@@ -58,7 +58,7 @@ type consumer struct {
 
 // task is a claimed row on its way.
 type task struct {
-	entry    Entry
+	entry    *Entry
 	question bool // it is asked about, not delivered
 	c        *consumer
 	limiter  *limiter
@@ -212,7 +212,7 @@ func (c *consumer) look(at time.Time) {
 // claimedDue takes the rows of a claim that asked for limit of them. more tells
 // that the claim gave rows to others, which may have kept it from looking at
 // every key.
-func (c *consumer) claimedDue(entries []Entry, limit int, at time.Time, more bool) {
+func (c *consumer) claimedDue(entries []*Entry, limit int, at time.Time, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	first := c.mark == OutboxID{}
@@ -234,7 +234,7 @@ func (c *consumer) claimedDue(entries []Entry, limit int, at time.Time, more boo
 	if placed < len(entries) {
 		c.step = max(1, placed)
 	}
-	if placed == 0 && !slices.ContainsFunc(entries, func(e Entry) bool { return e.LimitKey != "" }) {
+	if placed == 0 && !slices.ContainsFunc(entries, func(e *Entry) bool { return e.LimitKey != "" }) {
 		// Rows from before there were limit keys cannot be left out.
 		c.hungry = c.again
 	}
@@ -242,7 +242,7 @@ func (c *consumer) claimedDue(entries []Entry, limit int, at time.Time, more boo
 
 // admit takes claimed rows and begins as many as it may. It returns how many it
 // has kept.
-func (c *consumer) admit(entries []Entry, at time.Time, question bool) (kept int) {
+func (c *consumer) admit(entries []*Entry, at time.Time, question bool) (kept int) {
 	c.d.observer.claimed(c.policy.destination, len(entries))
 	now := c.d.clock.now()
 	tasks := make([]task, len(entries))
@@ -593,7 +593,7 @@ func (c *consumer) questions(now time.Time) int {
 }
 
 // claimedUnknown takes the rows of a claim that asked for limit of them.
-func (c *consumer) claimedUnknown(entries []Entry, limit int, at time.Time) {
+func (c *consumer) claimedUnknown(entries []*Entry, limit int, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.askDue = len(entries) == limit

@@ -76,6 +76,6 @@ func deliveryOf(e Entry) Delivery {
 		ID: e.ID, CommandID: e.CommandID, Columns: e.Columns, Destination: e.Destination,
 		PayloadType: e.PayloadType, PayloadVersion: e.PayloadVersion, IdempotencyKey: e.IdempotencyKey, Attempt: e.Attempt,
 		Headers: e.Headers, Raw: e.Raw, EnqueuedAt: e.EnqueuedAt, ExpiresAt: e.ExpiresAt, LastAttemptAt: e.LastAttemptAt,
-		RemoteRef: e.RemoteRef, OrderKey: e.OrderKey,
+		RemoteRef: e.RemoteRef, OrderKey: e.OrderKey, LimitKey: e.LimitKey,
 	}
 }

@@ -57,3 +57,13 @@ func on[P Payload](method func(context.Context, Delivery, P) Outcome) func(conte
 func errOtherPayload(d Delivery) error {
 	return fmt.Errorf("%w: the handler of %s does not take %s version %d", ErrUndecodable, d.Destination, d.PayloadType, d.PayloadVersion)
 }
+
+// deliveryOf is what the handler learns of a claimed row.
+func deliveryOf(e Entry) Delivery {
+	return Delivery{
+		ID: e.ID, CommandID: e.CommandID, Columns: e.Columns, Destination: e.Destination,
+		PayloadType: e.PayloadType, PayloadVersion: e.PayloadVersion, IdempotencyKey: e.IdempotencyKey, Attempt: e.Attempt,
+		Headers: e.Headers, Raw: e.Raw, EnqueuedAt: e.EnqueuedAt, ExpiresAt: e.ExpiresAt, LastAttemptAt: e.LastAttemptAt,
+		RemoteRef: e.RemoteRef, OrderKey: e.OrderKey, LimitKey: e.LimitKey,
+	}
+}

@@ -27,14 +27,15 @@ type postgres struct {
 	db       DB
 	callerTx bool // db is a transaction of the caller's
 	keys     *orderKeys
+	notifier *notifier
 }
 
-func newPostgres(db DB, keys *orderKeys) *postgres {
+func newPostgres(db DB, keys *orderKeys, n *notifier) *postgres {
 	_, callerTx := db.(pgx.Tx)
-	return &postgres{db: db, callerTx: callerTx, keys: keys}
+	return &postgres{db: db, callerTx: callerTx, keys: keys, notifier: n}
 }
 
-func (p *postgres) within(tx pgx.Tx) backend { return newPostgres(tx, p.keys) }
+func (p *postgres) within(tx pgx.Tx) backend { return newPostgres(tx, p.keys, p.notifier) }
 
 // orderKeys is what claims have seen of destinations with ordered rows. It only
 // spreads the work: whatever it says, a claim that finds nothing has looked
@@ -104,50 +105,15 @@ func (k *orderKeys) first(destination string) bool {
 // claim are planned as a tenth of the table, and compiling would take longer
 // than the claim.
 func (p *postgres) send(ctx context.Context, statements *pgx.Batch, settings ...string) error {
-	return p.over(ctx, func(conn *pgx.Conn) error {
-		return untilNoDeadlock(func() error {
-			batch := begin(settings)
-			addAll(batch, statements)
-			batch.Queue("COMMIT")
-			return endTx(ctx, conn, conn.SendBatch(ctx, batch).Close())
-		})
-	}, func(send func(*pgx.Batch) error) error { return send(statements) }, settings)
+	return p.sendThen(ctx, statements, nil, settings...)
 }
 
-// steps is send for statements that follow from one another: each that steps
-// sends is carried out, all in one transaction.
-func (p *postgres) steps(ctx context.Context, steps func(send func(*pgx.Batch) error) error, settings ...string) error {
-	return p.over(ctx, func(conn *pgx.Conn) error {
-		return untilNoDeadlock(func() error {
-			open := begin(settings)
-			err := steps(func(statements *pgx.Batch) error {
-				addAll(open, statements)
-				batch := open
-				open = &pgx.Batch{}
-				return conn.SendBatch(ctx, batch).Close()
-			})
-			if err == nil {
-				_, err = conn.Exec(ctx, "COMMIT")
-			}
-			return endTx(ctx, conn, err)
-		})
-	}, steps, settings)
-}
-
-// over runs a transaction of the store's own on a connection or, where there is a
-// transaction of the caller's or something that hides the connection, within one.
-func (p *postgres) over(ctx context.Context, own func(*pgx.Conn) error, within func(send func(*pgx.Batch) error) error, settings []string) error {
-	sender := func(db interface {
-		SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
-	}) func(*pgx.Batch) error {
-		return func(statements *pgx.Batch) error {
-			batch := &pgx.Batch{}
-			addAll(batch, statements)
-			return db.SendBatch(ctx, batch).Close()
-		}
-	}
+// sendThen is send with more statements in the same transaction, which follow
+// from what the first have answered: one round trip more, unless then is nil or
+// returns nil.
+func (p *postgres) sendThen(ctx context.Context, statements *pgx.Batch, then func() *pgx.Batch, settings ...string) error {
 	if p.callerTx {
-		return within(sender(p.db))
+		return sendBoth(ctx, p.db, statements, then)
 	}
 	var conn *pgx.Conn
 	switch db := p.db.(type) {
@@ -157,7 +123,7 @@ func (p *postgres) over(ctx context.Context, own func(*pgx.Conn) error, within f
 			return err
 		}
 		defer acquired.Release()
-		return own(acquired.Conn())
+		conn = acquired.Conn()
 	case *pgxpool.Conn:
 		conn = db.Conn()
 	case *pgx.Conn:
@@ -170,20 +136,47 @@ func (p *postgres) over(ctx context.Context, own func(*pgx.Conn) error, within f
 				if _, err := tx.Exec(ctx, sqlReadCommitted); err != nil {
 					return err
 				}
-				for _, setting := range append([]string{sqlNoJIT}, settings...) {
-					if _, err := tx.Exec(ctx, setting); err != nil {
-						return err
-					}
-				}
-				return within(sender(tx))
+				batch := &pgx.Batch{}
+				addSettings(batch, settings)
+				addAll(batch, statements)
+				return sendBoth(ctx, tx, batch, then)
 			})
 		})
 	}
 	if conn.PgConn().TxStatus() != 'I' {
 		// The caller has begun a transaction on the connection itself.
-		return within(sender(conn))
+		return sendBoth(ctx, conn, statements, then)
 	}
-	return own(conn)
+	return untilNoDeadlock(func() error {
+		batch := &pgx.Batch{}
+		batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+		addSettings(batch, settings)
+		addAll(batch, statements)
+		if then != nil {
+			if err := conn.SendBatch(ctx, batch).Close(); err != nil {
+				return endTx(ctx, conn, err)
+			}
+			batch = &pgx.Batch{}
+			if more := then(); more != nil {
+				addAll(batch, more)
+			}
+		}
+		batch.Queue("COMMIT")
+		return endTx(ctx, conn, conn.SendBatch(ctx, batch).Close())
+	})
+}
+
+// sendBoth is sendThen within a transaction.
+func sendBoth(ctx context.Context, db interface {
+	SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
+}, statements *pgx.Batch, then func() *pgx.Batch) error {
+	if err := db.SendBatch(ctx, statements).Close(); err != nil || then == nil {
+		return err
+	}
+	if more := then(); more != nil {
+		return db.SendBatch(ctx, more).Close()
+	}
+	return nil
 }
 
 const (
@@ -192,15 +185,11 @@ const (
 	sqlNoJIT         = "SET LOCAL jit = off"
 )
 
-// begin is the start of a transaction of the store's own.
-func begin(settings []string) *pgx.Batch {
-	batch := &pgx.Batch{}
-	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+func addSettings(batch *pgx.Batch, settings []string) {
 	batch.Queue(sqlNoJIT)
 	for _, setting := range settings {
 		batch.Queue(setting)
 	}
-	return batch
 }
 
 // endTx leaves no transaction open after a failure.
@@ -328,8 +317,13 @@ func (p *postgres) enqueue(ctx context.Context, command Command, rows []newRow) 
 	var inserted []OutboxID
 	for range enqueueTries {
 		sql, args := enqueueStatement(command, rows, open)
-		ids, err := one(ctx, p, scanID, sql, args...)
-		if err != nil {
+		var ids []OutboxID
+		batch := &pgx.Batch{}
+		query(batch, &ids, scanID, sql, args...)
+		if p.notifies(rows) {
+			batch.Queue(sqlNotify)
+		}
+		if err := p.send(ctx, batch); err != nil {
 			return nil, err
 		}
 		inserted = append(inserted, ids...)
@@ -408,7 +402,14 @@ func (p *postgres) queueEnqueue(batch *pgx.Batch, command Command, rows []newRow
 	}
 	sql, args := enqueueStatement(command, rows, all)
 	batch.Queue(sql, args...)
-	batch.Queue(sqlEnqueueAnswer, ids, destinations, keys, types, versions, payloads).Query(func(result pgx.Rows) error {
+	if p.notifies(rows) {
+		batch.Queue(sqlNotify)
+	}
+	sql, args = sqlEnqueueAnswer, []any{destinations, keys, types, versions, payloads}
+	if len(rows) == 1 {
+		sql, args = sqlEnqueueAnswerOne, []any{destinations[0], keys[0], types[0], versions[0], payloads[0]}
+	}
+	batch.Queue(sql, args...).Query(func(result pgx.Rows) error {
 		found, err := pgx.CollectRows(result, scanID)
 		places := make([]placed, len(found))
 		for i, id := range found {
@@ -556,9 +557,9 @@ func (p *postgres) claimLoose(ctx context.Context, c claimCall) ([]placedEntry, 
 	return entries, ordered, nil
 }
 
-// claimSettings are for claims: to plan them takes longer than to carry them out,
-// and one plan serves every claim as long as it goes by the indexes, also where
-// it was made for empty tables.
+// claimSettings are for claims and settles: to plan them takes longer than to carry
+// them out, and one plan serves every call as long as it goes by the indexes, also
+// where it was made for empty tables.
 var claimSettings = []string{"SET LOCAL plan_cache_mode = force_generic_plan", "SET LOCAL enable_seqscan = off"}
 
 // walk is where a claim stands among the order keys of a destination.
@@ -600,16 +601,12 @@ func (p *postgres) claimOrdered(ctx context.Context, c claimCall, which []int) (
 			names[i], limits[i], runs[i], starts[i] = w.destination, w.limit, w.run, w.start
 			limitOf[w.destination], runOf[w.destination] = w.limit, w.run
 		}
+		var heads []head
 		var entries []placedEntry
+		batch := &pgx.Batch{}
+		query(batch, &heads, scanHead, sqlLockHeads, names, limits, starts, c.kinds, runs, keysLook, nullTime(c.at), c.leftOut)
 		goOn := make(map[string]string)
-		err := p.steps(ctx, func(send func(*pgx.Batch) error) error {
-			var heads []head
-			batch := &pgx.Batch{}
-			query(batch, &heads, scanHead, sqlLockHeads, names, limits, starts, c.kinds, runs, keysLook, nullTime(c.at), c.leftOut)
-			if err := send(batch); err != nil {
-				return err
-			}
-			entries = nil
+		err := p.sendThen(ctx, batch, func() *pgx.Batch {
 			var ids, destinations, keys []string
 			var limits, runs []int32
 			for _, h := range heads {
@@ -623,10 +620,10 @@ func (p *postgres) claimOrdered(ctx context.Context, c claimCall, which []int) (
 			if len(ids) == 0 {
 				return nil
 			}
-			batch = &pgx.Batch{}
+			batch := &pgx.Batch{}
 			query(batch, &entries, scanClaimed, sqlTakeRuns, ids, destinations, keys, c.kinds, c.token, c.worker, nullTime(c.at), c.leftOut,
 				limits, runs, runLook)
-			return send(batch)
+			return batch
 		}, claimSettings...)
 		if err != nil {
 			return nil, err
@@ -666,6 +663,10 @@ func (p *postgres) claimUnknown(ctx context.Context, c claimCall) ([]placedEntry
 		entries[i].Claim.Token = c.token
 	}
 	return entries, err
+}
+
+func (p *postgres) recall(ctx context.Context, token int64) ([]OutboxID, error) {
+	return one(ctx, p, scanID, sqlRecall, token)
 }
 
 // stored is a row as the statements return it.
@@ -804,7 +805,7 @@ func (p *postgres) settle(ctx context.Context, settlements []settlement) (map[Ou
 	if len(back.ids) > 0 {
 		query(batch, &results[4], scanID, sqlSettleBack, back.ids, back.tokens)
 	}
-	if err := p.send(ctx, batch); err != nil {
+	if err := p.send(ctx, batch, claimSettings...); err != nil {
 		return nil, err
 	}
 	changed := make(map[OutboxID]bool, len(settlements))

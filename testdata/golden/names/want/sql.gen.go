@@ -59,24 +59,40 @@ ORDER BY v.position`
 
 // sqlEnqueueAnswer answers for messages that were inserted within a batch of the caller's, where nothing can be
 // taken back: a key that belongs to another message fails the statement and with it the batch. So
-// does a row that was there when the message was not inserted, and has been removed since.
-// $1 ids, $2 destinations, $3 idempotency keys, $4 payload types, $5 versions, $6 payloads
+// does a row that was there when the message was not inserted, and has been removed since. The
+// arrays stand in subqueries, of whose length every plan thinks the same: else the statement is
+// planned anew each time.
+// $1 destinations, $2 idempotency keys, $3 payload types, $4 versions, $5 payloads
 const sqlEnqueueAnswer = `SELECT CASE
   WHEN m.outbox_id IS NULL OR m.payload_type <> v.payload_type OR (m.payload_version = v.payload_version AND m.payload::text <> v.payload)
   THEN ('outbox: idempotency key taken: ' || v.position || ' ' || coalesce(m.outbox_id::text, ''))::uuid
   ELSE m.outbox_id END
-FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::text[])
-  WITH ORDINALITY AS v(outbox_id, destination, idempotency_key, payload_type, payload_version, payload, position)
+FROM unnest((SELECT $1::text[]), (SELECT $2::text[]), (SELECT $3::text[]), (SELECT $4::integer[]), (SELECT $5::text[]))
+  WITH ORDINALITY AS v(destination, idempotency_key, payload_type, payload_version, payload, position)
 LEFT JOIN LATERAL (
   SELECT w.outbox_id, w.payload_type, w.payload_version, w.payload FROM "Üser"."select ""Outbox""; --_message" w
   WHERE w.destination = v.destination AND w.idempotency_key = v.idempotency_key LIMIT 1) m ON true
 ORDER BY v.position`
+
+// sqlEnqueueAnswerOne does what enqueueAnswer does for a single message. The parameters are the same, each a value.
+const sqlEnqueueAnswerOne = `SELECT CASE
+  WHEN m.outbox_id IS NULL OR m.payload_type <> v.payload_type OR (m.payload_version = v.payload_version AND m.payload::text <> v.payload)
+  THEN ('outbox: idempotency key taken: ' || 1 || ' ' || coalesce(m.outbox_id::text, ''))::uuid
+  ELSE m.outbox_id END
+FROM (SELECT $3::text AS payload_type, $4::integer AS payload_version, $5::text AS payload) v
+LEFT JOIN "Üser"."select ""Outbox""; --_message" m ON m.destination = $1::text AND m.idempotency_key = $2::text`
 
 // sqlEnqueueUndo takes back what a call has inserted before it found a key that was reused, so that the
 // caller's transaction can go on as if the call had not been.
 // $1 ids
 const sqlEnqueueUndo = `WITH unqueued AS (DELETE FROM "Üser"."select ""Outbox""; --_queue" WHERE outbox_id = ANY ($1::uuid[]))
 DELETE FROM "Üser"."select ""Outbox""; --_message" WHERE outbox_id = ANY ($1::uuid[])`
+
+// sqlNotify tells dispatchers that messages are there, once the transaction commits.
+const sqlNotify = `SELECT pg_notify('Üser.select "Outbox"; --', '')`
+
+// sqlListen is told by notify.
+const sqlListen = `LISTEN "Üser.select ""Outbox""; --"`
 
 // sqlClaimDue takes the oldest due rows of each destination that no order binds, from two lanes: those that are
 // ready, by id, and those that have come due, by their time. The ids are picked before the update,
@@ -374,6 +390,14 @@ SET claim_taken_at = NULL, claim_worker = NULL, attempt_count = q.attempt_count 
 WHERE q.claim_taken_at IS NOT NULL AND q.outbox_id = ANY ($1::uuid[]) AND q.claim_token <> 0
     AND ((q.outbox_id, q.claim_token) IN (
       SELECT u.outbox_id, u.claim_token FROM unnest($1::uuid[], $2::bigint[]) AS u(outbox_id, claim_token))) IS TRUE
+RETURNING q.outbox_id`
+
+// sqlRecall gives back all that one call has claimed, as it was before: its answer was lost, so nothing of it
+// was started. It reads the whole queue.
+// $1 token
+const sqlRecall = `UPDATE "Üser"."select ""Outbox""; --_queue" q
+SET claim_taken_at = NULL, claim_worker = NULL, attempt_count = q.attempt_count - CASE WHEN q.unknown THEN 0 ELSE 1 END
+WHERE q.claim_token = $1::bigint AND q.claim_token <> 0 AND q.claim_taken_at IS NOT NULL
 RETURNING q.outbox_id`
 
 // sqlExtendClaims renews claims. Rows are locked in the order of their ids, as most settles lock them.

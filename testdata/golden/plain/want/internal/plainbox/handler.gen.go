@@ -163,6 +163,7 @@ type Delivery struct {
 	LastAttemptAt  time.Time         // when the attempt before was claimed or last extended; zero = there was none
 	RemoteRef      string            // what an earlier attempt learnt from the remote
 	OrderKey       string            // encoded; empty = not ordered
+	LimitKey       string            // encoded; empty = the limits of the destination hold
 }
 
 func (d Delivery) summary() summary {
