@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -85,7 +86,10 @@ func dispatch(ctx context.Context, d dispatcher, n, dispatchers int, handle func
 	select {
 	case <-all:
 	case err := <-stopped:
-		return 0, fmt.Errorf("%s stopped after %d of %d messages: %w", d.name(), handled.Load(), n, err)
+		if done := handled.Load(); err != nil || done < int64(n) {
+			return 0, errors.Join(fmt.Errorf("%s stopped after %d of %d messages", d.name(), done, n), err)
+		}
+		stopped <- nil
 	}
 	for left := n; left > 0; {
 		var err error
