@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -18,7 +20,7 @@ import (
 // speed. The experiments themselves fail when a claim gives another number of
 // rows than it should or a message is lost.
 func TestExperiments(t *testing.T) {
-	tiny := scale{rounds: 2, history: 500, calls: 3, transactions: 20, messages: 300, underSnapshot: 1000}
+	tiny := scale{rounds: 2, history: 500, calls: 3, transactions: 20, messages: 300, trickle: 5, underSnapshot: 1000}
 	for _, e := range experiments {
 		t.Run(e.name, func(t *testing.T) {
 			tables, err := e.run(t.Context(), func(context.Context) (*pgxpool.Pool, error) { return pgtest.Pool(t), nil }, tiny)
@@ -219,5 +221,91 @@ func TestChoose(t *testing.T) {
 				t.Errorf("choose(%q) = %v, want %v", c.list, got, c.want)
 			}
 		})
+	}
+}
+
+// scriptedDispatcher is a contender of which the test says how many messages it
+// handles.
+type scriptedDispatcher struct {
+	contender
+	handles int   // messages, by the first that runs
+	err     error // of that one, once it has handled them
+	late    int   // messages that every one handles when it is told to stop
+	ends    bool  // by itself
+	begun   atomic.Int32
+}
+
+func (s *scriptedDispatcher) name() string { return "scripted" }
+
+func (s *scriptedDispatcher) left(context.Context) (int, error) { return 0, nil }
+
+func (s *scriptedDispatcher) run(ctx context.Context, handle func(benchbox.OrderPlaced)) error {
+	if s.begun.Add(1) == 1 {
+		for range s.handles {
+			handle(benchbox.OrderPlaced{})
+		}
+		if s.err != nil {
+			return s.err
+		}
+	}
+	if s.ends {
+		return nil
+	}
+	<-ctx.Done()
+	for range s.late {
+		handle(benchbox.OrderPlaced{})
+	}
+	return nil
+}
+
+func TestDispatch(t *testing.T) {
+	broken := errors.New("broken")
+	for _, c := range []struct {
+		name  string
+		d     *scriptedDispatcher
+		fails bool
+		err   error
+	}{
+		{"ends when all are handled", &scriptedDispatcher{handles: 3}, false, nil},
+		{"takes dispatchers that end by themselves", &scriptedDispatcher{handles: 3, ends: true}, false, nil},
+		{"fails when they end too soon", &scriptedDispatcher{handles: 2, ends: true}, true, nil},
+		{"fails when one dispatcher does, though the others wait", &scriptedDispatcher{handles: 2, err: broken}, true, broken},
+		{"fails when a message is handled twice", &scriptedDispatcher{handles: 3, late: 1}, true, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := dispatch(t.Context(), c.d, 3, 4, func(benchbox.OrderPlaced) {})
+			if (err != nil) != c.fails || c.err != nil && !errors.Is(err, c.err) {
+				t.Errorf("the error is %v", err)
+			}
+		})
+	}
+}
+
+func TestTenthsOfBatches(t *testing.T) {
+	tenths := &tenths{n: 100, times: []time.Time{time.Now()}}
+	for _, c := range []struct{ batch, passed int }{{9, 0}, {1, 1}, {25, 3}, {64, 9}, {1, 10}} {
+		tenths.delivered(c.batch)
+		if got := len(tenths.times) - 1; got != c.passed {
+			t.Errorf("after a batch of %d: %d tenths have passed, want %d", c.batch, got, c.passed)
+		}
+	}
+}
+
+func TestCompared(t *testing.T) {
+	rows := []row{{name: "own", values: []float64{30}}, {name: "slow", values: []float64{10}}, {name: "fast", values: []float64{60}}}
+	var got []string
+	for _, r := range compared(rows, []target{atLeast(2)}) {
+		line := r.name
+		if r.against != nil {
+			line += fmt.Sprintf(" %v of %s", r.ratios(), r.against.name)
+		}
+		if r.target != (target{}) {
+			line += ", " + r.target.String()
+		}
+		got = append(got, line)
+	}
+	want := []string{"own [3] of slow, at least 2.00", "own [0.5] of fast", "slow", "fast"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

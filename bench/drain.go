@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -59,7 +58,7 @@ func drain(ctx context.Context, o outbox, n, workers int, delivered func(batch i
 }
 
 // refill leaves n messages that are due and no others, in a quiet database.
-func refill(ctx context.Context, db *pgxpool.Pool, o outbox, n int) error {
+func refill(ctx context.Context, db *pgxpool.Pool, o contender, n int) error {
 	if err := o.reset(ctx); err != nil {
 		return err
 	}
@@ -115,61 +114,4 @@ func drainInTurn(ctx context.Context, db *pgxpool.Pool, contenders []outbox, s s
 		}
 	}
 	return rows, nil
-}
-
-// measureSnapshot drains while another connection holds a snapshot from before,
-// so that nothing that is removed can be cleaned away: the speed of the first
-// tenth and of the last.
-func measureSnapshot(ctx context.Context, database databaseMaker, s scale) ([]table, error) {
-	db, err := database(ctx)
-	if err != nil {
-		return nil, err
-	}
-	contenders, err := openOutboxes(ctx, db)
-	if err != nil {
-		return nil, err
-	}
-	t := table{title: "claim 100, complete 100, one worker, while a snapshot is open", unit: "messages/s", rows: make([]row, 2*len(contenders))}
-	for i, o := range contenders {
-		first, last := &t.rows[2*i], &t.rows[2*i+1]
-		first.name, last.name, last.against = o.name()+", first tenth", o.name()+", last tenth", first
-	}
-	for range s.rounds {
-		for i, o := range contenders {
-			if err := refill(ctx, db, o, s.underSnapshot); err != nil {
-				return nil, err
-			}
-			first, last, err := drainTenths(ctx, db, o, s.underSnapshot)
-			if err != nil {
-				return nil, err
-			}
-			t.rows[2*i].values = append(t.rows[2*i].values, first)
-			t.rows[2*i+1].values = append(t.rows[2*i+1].values, last)
-		}
-	}
-	return []table{t}, nil
-}
-
-// drainTenths drains n messages under a snapshot and gives the messages per
-// second of the first and of the last tenth.
-func drainTenths(ctx context.Context, db *pgxpool.Pool, o outbox, n int) (first, last float64, err error) {
-	err = pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(holder pgx.Tx) error {
-		if _, err := holder.Exec(ctx, "SELECT"); err != nil { // takes the snapshot
-			return err
-		}
-		var total int
-		times := []time.Time{time.Now()}
-		err := drain(ctx, o, n, 1, func(batch int) {
-			for total += batch; len(times)*n <= 10*total; {
-				times = append(times, time.Now())
-			}
-		})
-		if err != nil {
-			return err
-		}
-		first = float64(n) / 10 / times[1].Sub(times[0]).Seconds()
-		last = float64(n) / 10 / times[10].Sub(times[9]).Seconds()
-		return nil
-	})
-	return first, last, err
 }

@@ -20,7 +20,7 @@ const sqlBusinessInsert = "INSERT INTO business_order (order_id, customer, place
 
 // measureEnqueue counts transactions of a service that stores an order and
 // enqueues a message of it, against those that insert the message into one
-// table with the same columns and as many indexes.
+// table with the same columns and as many indexes, and those of the peers.
 func measureEnqueue(ctx context.Context, database databaseMaker, s scale) ([]table, error) {
 	db, err := database(ctx)
 	if err != nil {
@@ -33,15 +33,23 @@ func measureEnqueue(ctx context.Context, database databaseMaker, s scale) ([]tab
 	if _, err := db.Exec(ctx, sqlBusinessTable+";"+sqlClassicIndexes, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return nil, err
 	}
-	rows := []row{{name: contenders[0].name()}, {name: "one INSERT"}}
-	rows[0].against, rows[0].target = &rows[1], atLeast(0.9)
-	services := []service{{db, contenders[0], inTransaction}, {db, contenders[1], inTransaction}}
+	peers, err := openPeers(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	all := []contender{contenders[0], contenders[1], peers.river, peers.watermill, peers.gue}
+	services, rows := make([]service, len(all)), make([]row, len(all))
+	for i, c := range all {
+		services[i], rows[i].name = inTransaction(db, c), c.name()
+	}
+	rows[1].name = "one INSERT"
 	if err := measureServices(ctx, services, 4, s, rows); err != nil {
 		return nil, err
 	}
-	if err := checkMessages(ctx, db, contenders); err != nil {
+	if err := checkMessages(ctx, db, all); err != nil {
 		return nil, err
 	}
+	rows = compared(rows, []target{atLeast(0.9), atLeast(1.8)})
 	return []table{{title: "business INSERT and one enqueue in its transaction, 4 producers", unit: "transactions/s", rows: rows}}, nil
 }
 
@@ -53,9 +61,7 @@ func measureQueue(ctx context.Context, database databaseMaker, s scale) ([]table
 		return nil, err
 	}
 	producers := []int{4, 16}
-	config := db.Config()
-	config.MaxConns = int32(slices.Max(producers)) // nobody waits for a connection
-	if db, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+	if db, err = withConns(ctx, db, slices.Max(producers)); err != nil { // nobody waits for a connection
 		return nil, err
 	}
 	defer db.Close()
@@ -66,10 +72,8 @@ func measureQueue(ctx context.Context, database databaseMaker, s scale) ([]table
 	if _, err := db.Exec(ctx, sqlBusinessTable+";"+sqlClassicIndexes, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return nil, err
 	}
-	services := []service{
-		{db, contenders[1], inTransaction}, {db, contenders[1], inBatch},
-		{db, contenders[0], inTransaction}, {db, contenders[0], inBatch},
-	}
+	generated, classic := contenders[0], contenders[1]
+	services := []service{inTransaction(db, classic), inBatch(db, classic), inTransaction(db, generated), inBatch(db, generated)}
 	var tables []table
 	for _, n := range producers {
 		rows := []row{{name: "one INSERT"}, {name: "one INSERT in the batch"}, {name: "Enqueue"}, {name: "QueueEnqueue"}}
@@ -82,11 +86,11 @@ func measureQueue(ctx context.Context, database databaseMaker, s scale) ([]table
 			unit:  "transactions/s", rows: rows,
 		})
 	}
-	return tables, checkMessages(ctx, db, contenders)
+	return tables, checkMessages(ctx, db, []contender{generated, classic})
 }
 
 // checkMessages fails when there is not one message for each order.
-func checkMessages(ctx context.Context, db *pgxpool.Pool, contenders []outbox) error {
+func checkMessages(ctx context.Context, db *pgxpool.Pool, contenders []contender) error {
 	orders, err := count(ctx, db, "SELECT count(*) FROM business_order")
 	if err != nil {
 		return err
@@ -105,31 +109,31 @@ func checkMessages(ctx context.Context, db *pgxpool.Pool, contenders []outbox) e
 	return nil
 }
 
-// A service stores orders, each with a message of it in one transaction.
-type service struct {
-	db    *pgxpool.Pool
-	to    outbox
-	place func(ctx context.Context, db *pgxpool.Pool, to outbox, order benchbox.OrderPlaced) error
-}
+// A service stores an order, and a message of it in the same transaction.
+type service func(ctx context.Context, order benchbox.OrderPlaced) error
 
 // inTransaction sends each statement by itself.
-func inTransaction(ctx context.Context, db *pgxpool.Pool, to outbox, order benchbox.OrderPlaced) error {
-	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, sqlBusinessInsert, order.OrderID, order.Customer, order.PlacedAt); err != nil {
-			return err
-		}
-		return to.enqueue(ctx, tx, order)
-	})
+func inTransaction(db *pgxpool.Pool, to contender) service {
+	return func(ctx context.Context, order benchbox.OrderPlaced) error {
+		return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, sqlBusinessInsert, order.OrderID, order.Customer, order.PlacedAt); err != nil {
+				return err
+			}
+			return to.enqueue(ctx, tx, order)
+		})
+	}
 }
 
 // inBatch sends all statements at once, which makes them a transaction.
-func inBatch(ctx context.Context, db *pgxpool.Pool, to outbox, order benchbox.OrderPlaced) error {
-	batch := &pgx.Batch{}
-	batch.Queue(sqlBusinessInsert, order.OrderID, order.Customer, order.PlacedAt)
-	if err := to.queue(ctx, batch, order); err != nil {
-		return err
+func inBatch(db *pgxpool.Pool, to outbox) service {
+	return func(ctx context.Context, order benchbox.OrderPlaced) error {
+		batch := &pgx.Batch{}
+		batch.Queue(sqlBusinessInsert, order.OrderID, order.Customer, order.PlacedAt)
+		if err := to.queue(ctx, batch, order); err != nil {
+			return err
+		}
+		return db.SendBatch(ctx, batch).Close()
 	}
-	return db.SendBatch(ctx, batch).Close()
 }
 
 // measureServices adds the transactions per second of each service to its row.
@@ -159,7 +163,7 @@ func (s service) produce(ctx context.Context, producers, n int) error {
 			if err != nil {
 				return err
 			}
-			if err := s.place(ctx, s.db, s.to, order); err != nil {
+			if err := s(ctx, order); err != nil {
 				return err
 			}
 		}

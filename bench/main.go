@@ -12,16 +12,21 @@
 // The experiments, as -only names them:
 //
 //	claim     a claim of 100 rows beside a large history, against an empty one
-//	enqueue   an enqueue in the caller's transaction, against one plain INSERT
+//	enqueue   an enqueue in the caller's transaction, against one plain INSERT and the peers
 //	queue     one in the caller's batch, against one in a transaction
 //	wal       the write-ahead log for one message, against one classical table
 //	drain     claiming and settling in a bare loop, against one classical table
 //	ordered   the same where messages have an order, against where they have none
+//	dispatch  delivering to a handler, against the bare loop and the peers
+//	latency   from a commit to the handler, against the peers
 //	snapshot  draining while another connection holds a snapshot open
 //	list      pages and counts beside a large history, against the view
 //
 // The classical table is in classic.go: one row for a message, with a status,
-// claimed with SKIP LOCKED and settled in batches.
+// claimed with SKIP LOCKED and settled in batches. The peers are River,
+// watermill-sql and gue, each in a file of its own that says how it is set up: as
+// its documentation has it for throughput. They get the same messages in the same
+// Postgres, through the same pool.
 package main
 
 import (
@@ -78,12 +83,13 @@ type scale struct {
 	calls         int // of a claim, or of a read, in a round
 	transactions  int // of all producers in a round
 	messages      int // to be drained in a round
+	trickle       int // messages that come one by one in a round
 	underSnapshot int // messages to be drained in a round while a snapshot is open
 }
 
 var (
-	full  = scale{rounds: 7, history: 1_000_000, calls: 200, transactions: 4_000, messages: 20_000, underSnapshot: 100_000}
-	small = scale{rounds: 3, history: 100_000, calls: 20, transactions: 400, messages: 2_000, underSnapshot: 10_000}
+	full  = scale{rounds: 7, history: 1_000_000, calls: 200, transactions: 4_000, messages: 20_000, trickle: 250, underSnapshot: 100_000}
+	small = scale{rounds: 3, history: 100_000, calls: 20, transactions: 400, messages: 2_000, trickle: 50, underSnapshot: 10_000}
 )
 
 // An experiment gives the tables of one question. database makes an empty
@@ -102,6 +108,8 @@ var experiments = []experiment{
 	{"wal", measureWAL},
 	{"drain", measureDrain},
 	{"ordered", measureOrdered},
+	{"dispatch", measureDispatch},
+	{"latency", measureLatency},
 	{"snapshot", measureSnapshot},
 	{"list", measureList},
 }

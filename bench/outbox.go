@@ -17,22 +17,27 @@ import (
 // batchSize is the number of messages that a worker claims and settles at once.
 const batchSize = 100
 
-// An outbox is a contender: tables and the statements that work on them.
-type outbox interface {
+// A contender is somewhere to put messages from which they are delivered.
+type contender interface {
 	name() string
-	// enqueue stores a message for the ledger in the caller's transaction.
+	// enqueue stores a message in the caller's transaction.
 	enqueue(ctx context.Context, tx pgx.Tx, o benchbox.OrderPlaced) error
-	// queue adds to a batch what enqueue does.
-	queue(ctx context.Context, batch *pgx.Batch, o benchbox.OrderPlaced) error
 	// fill stores n messages that are due, all for one destination.
 	fill(ctx context.Context, n int) error
-	// deliver claims a batch of these, decodes it and settles it as completed.
-	// It returns the number of messages.
-	deliver(ctx context.Context, worker string) (int, error)
 	// left is the number of messages that are not completed.
 	left(ctx context.Context) (int, error)
 	// reset removes all messages.
 	reset(ctx context.Context) error
+}
+
+// An outbox is a contender that is tables and the statements that work on them.
+type outbox interface {
+	contender
+	// queue adds to a batch what enqueue does.
+	queue(ctx context.Context, batch *pgx.Batch, o benchbox.OrderPlaced) error
+	// deliver claims a batch of what is due, decodes it and settles it as
+	// completed. It returns the number of messages.
+	deliver(ctx context.Context, worker string) (int, error)
 }
 
 // openOutboxes makes the contenders in one database.
@@ -221,6 +226,13 @@ func samplePayload() (payload, orderID string, err error) {
 	}
 	text, err := json.Marshal(o)
 	return string(text), o.OrderID.String(), err
+}
+
+// withConns is a pool of up to n connections to the same database.
+func withConns(ctx context.Context, db *pgxpool.Pool, n int) (*pgxpool.Pool, error) {
+	config := db.Config()
+	config.MaxConns = int32(n)
+	return pgxpool.NewWithConfig(ctx, config)
 }
 
 func count(ctx context.Context, db *pgxpool.Pool, sql string) (int, error) {

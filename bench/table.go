@@ -58,6 +58,21 @@ func (r row) ratios() []float64 {
 	return ratios
 }
 
+// compared gives the first row once for each of the others, with its ratio to that,
+// and the others behind it. targets are those of the ratios, as far as there are
+// any.
+func compared(rows []row, targets []target) []row {
+	var all []row
+	for i := range rows[1:] {
+		first := row{name: rows[0].name, values: rows[0].values, against: &rows[i+1]}
+		if i < len(targets) {
+			first.target = targets[i]
+		}
+		all = append(all, first)
+	}
+	return append(all, rows[1:]...)
+}
+
 // String gives the table as aligned text.
 func (t table) String() string {
 	var text strings.Builder

@@ -36,7 +36,7 @@ func measureWAL(ctx context.Context, database databaseMaker, s scale) ([]table, 
 			if err := settleDown(ctx, db); err != nil {
 				return nil, err
 			}
-			bytes, err := walOf(ctx, db, func() error { return service{db, o, inTransaction}.produce(ctx, 4, s.messages) })
+			bytes, err := walOf(ctx, db, func() error { return inTransaction(db, o).produce(ctx, 4, s.messages) })
 			if err != nil {
 				return nil, err
 			}

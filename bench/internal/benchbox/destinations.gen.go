@@ -97,7 +97,7 @@ var ledgerPolicy = policy{
 	retryFactor:   2,
 	retryJitter:   0.2,
 	firstQuestion: neverAsked,
-	concurrency:   8,
+	concurrency:   64,
 	keepCompleted: 7 * 24 * time.Hour,
 	keepFailed:    30 * 24 * time.Hour,
 }
