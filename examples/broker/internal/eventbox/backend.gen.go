@@ -15,6 +15,8 @@ import (
 type backend interface {
 	// within is the backend in a transaction of the caller's.
 	within(tx pgx.Tx) backend
+	// single tells whether there is one connection or transaction alone to work on.
+	single() bool
 	// enqueue inserts all rows or none. It answers for each, in order, whether
 	// its key was there; none was inserted if any answer says reused.
 	enqueue(ctx context.Context, command Command, rows []newRow) ([]placed, error)
@@ -99,7 +101,7 @@ const (
 type settlement struct {
 	op     settleOp
 	claim  Claim
-	reason string // of opFailed, opRetry, opPostpone and opNeverArrived; empty keeps the last one with opRetry and opPostpone
+	reason string // of all but opCompleted and opGiveBack; empty keeps the last one, except with opFailed and opNeverArrived
 	ref    string // of opCompleted and opUnknown; empty = none
 	at     time.Time
 	delay  time.Duration // counts where at is zero, from the database's present

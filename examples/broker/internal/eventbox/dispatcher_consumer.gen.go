@@ -188,6 +188,9 @@ func (c *consumer) request(now time.Time) (limit int, mark OutboxID, leftOut []s
 				leftOut = append(leftOut, string(c.policy.destination)+"/"+key)
 			} else if l.fresh(now) {
 				delete(c.limiters, key)
+			} else if l.forgotten(now) {
+				delete(c.limiters, key)
+				c.d.observer.circuitChanged(c.policy.destination, key, false)
 			}
 			if at, ok := l.opens(now); ok {
 				c.look(at)
@@ -306,6 +309,15 @@ func (c *consumer) answer(t *task, s Settlement) {
 	c.d.settler.add(t, s)
 }
 
+// offer has a late settlement written if it tells of a delivery. As long as nobody
+// has claimed the row since, that is better than what was guessed without it.
+func (c *consumer) offer(t *task, s Settlement) {
+	if s.op == opCompleted {
+		c.unsettled++
+		c.d.settler.add(t, s)
+	}
+}
+
 // start readies a row for its call, which the caller makes.
 func (c *consumer) start(t *task, now time.Time) {
 	t.state, t.started = taskRunning, now
@@ -362,9 +374,11 @@ func (c *consumer) finish(t *task, v ruling) *task {
 	case taskAbandoned:
 		c.abandoned--
 		t.limiter.abandoned--
-		c.d.log.Warn("outbox: a handler has returned after its row was judged without it: its answer is left", t.attrs()...)
+		c.d.log.Warn("outbox: a handler has returned after its row was judged without it", t.attrs()...)
+		c.offer(t, v.settlement)
 	case taskLost:
-		c.d.log.Warn("outbox: a handler has returned after the claim of its row was lost: its answer is left", t.attrs()...)
+		c.d.log.Warn("outbox: a handler has returned after the claim of its row was lost", t.attrs()...)
+		c.offer(t, v.settlement)
 	}
 	if next = c.pick(next, now); next != nil {
 		c.start(next, now)
@@ -454,6 +468,13 @@ func (c *consumer) idle() bool {
 	return c.rows == 0
 }
 
+// written tells whether nothing is held and nothing waits to be written.
+func (c *consumer) written() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.held) == 0 && c.unsettled == 0
+}
+
 // settled takes the answer to a settlement.
 func (c *consumer) settled(t *task, s Settlement, err error) {
 	c.mu.Lock()
@@ -465,10 +486,11 @@ func (c *consumer) settled(t *task, s Settlement, err error) {
 			c.returned++
 		}
 	}
-	if s.delay > 0 {
+	again := s.op == opRetry || s.op == opPostpone
+	if again {
 		c.look(c.d.clock.now().Add(s.delay))
 	}
-	wanted := c.rows == 0 || (c.hungry || c.askDue) && c.wants(c.room(c.d.clock.now()))
+	wanted := again || c.rows == 0 || (c.hungry || c.askDue) && c.wants(c.room(c.d.clock.now()))
 	c.mu.Unlock()
 	if wanted {
 		c.d.signal()

@@ -31,11 +31,19 @@ func NewCommand(id CommandID) Command {
 // Columns are the further columns of a row.
 type Columns struct{}
 
+// stored is what a row holds of the columns.
+func (c Columns) stored() Columns {
+	return c
+}
+
 // ColumnsFilter says which columns the rows of a [Filter] have; nil leaves a column
 // out of account.
 type ColumnsFilter struct{}
 
 func (ColumnsFilter) check() error { return nil }
+
+// match tells whether a row with these columns passes the filter.
+func (ColumnsFilter) match(Columns) bool { return true }
 
 func (ColumnsFilter) args() []any {
 	return []any{}

@@ -138,8 +138,14 @@ func (r Record) LogValue() slog.Value { return r.summary().LogValue() }
 // The payload is in Raw.
 func (r Record) MarshalJSON() ([]byte, error) { return json.Marshal(r.summary()) }
 
-// decode fills Payload from Raw, or says why it cannot.
-func (e *Entry) decode() {
+// decode fills Headers from their JSON and Payload from Raw, or says why it
+// cannot.
+func (e *Entry) decode(headers string) {
+	if headers != "" && json.Unmarshal([]byte(headers), &e.Headers) != nil {
+		e.Headers = nil
+		e.DecodeErr = fmt.Errorf("%w: the headers are no object of texts", ErrUndecodable)
+		return
+	}
 	read := readerOf(codecKey{e.PayloadType, int32(e.PayloadVersion)})
 	if read == nil {
 		e.DecodeErr = fmt.Errorf("%w: %s version %d is not known to this program", ErrUndecodable, e.PayloadType, e.PayloadVersion)

@@ -113,7 +113,7 @@ func (d *Dispatcher) check(handlers Handlers) error {
 	if d.store == nil {
 		return errors.New("there is no store")
 	}
-	if p, ok := d.store.backend.(*postgres); ok && p.single() {
+	if d.store.backend.single() {
 		return errors.New("the store is over a single connection or a transaction: make it over a pool")
 	}
 	if len(handlers.routes) == 0 {
@@ -283,7 +283,7 @@ func (d *Dispatcher) work(ctx context.Context, body func(ctx, background context
 			}
 		}
 	}
-	d.wait(background, writeLimit, func() bool { return len(d.left()) == 0 })
+	d.wait(background, writeLimit, d.written)
 	stopWriting()
 	stopKeeping()
 	all.Wait()
@@ -322,6 +322,11 @@ func (d *Dispatcher) wait(ctx context.Context, limit time.Duration, so func() bo
 
 func (d *Dispatcher) idle() bool {
 	return !slices.ContainsFunc(d.consumers, func(c *consumer) bool { return !c.idle() })
+}
+
+// written tells whether nothing is held and nothing waits to be written.
+func (d *Dispatcher) written() bool {
+	return !slices.ContainsFunc(d.consumers, func(c *consumer) bool { return !c.written() })
 }
 
 // left are the rows that are held.

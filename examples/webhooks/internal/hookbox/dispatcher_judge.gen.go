@@ -108,7 +108,9 @@ func (c *consumer) judge(t *task, o Outcome, a Answer) ruling {
 	if c.policy.idempotent {
 		return ruling{settlement: c.retry(claim, attempt, reason, c.policy.delay(attempt, rand.Float64()))}
 	}
-	return ruling{settlement: later(claim.OutcomeUnknown(o.ref, time.Time{}), max(0, c.policy.firstQuestion))}
+	unknown := claim.OutcomeUnknown(o.ref, time.Time{})
+	unknown.reason = reason
+	return ruling{settlement: later(unknown, max(0, c.policy.firstQuestion))}
 }
 
 func (c *consumer) judgeAnswer(claim Claim, a Answer) ruling {
@@ -120,7 +122,11 @@ func (c *consumer) judgeAnswer(claim Claim, a Answer) ruling {
 	case answerRefused:
 		return ruling{settlement: claim.Failed(reasonOf(a.err)), reach: reached}
 	}
-	return ruling{settlement: later(claim.KeepUnknown(time.Time{}), c.policy.askEvery)}
+	keep := claim.KeepUnknown(time.Time{})
+	if a.err != nil {
+		keep.reason = reasonOf(a.err)
+	}
+	return ruling{settlement: later(keep, c.policy.askEvery)}
 }
 
 // retry sends a row again after a delay, or fails it when its attempts are used up.

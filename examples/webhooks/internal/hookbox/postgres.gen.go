@@ -4,7 +4,6 @@ package hookbox
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -696,11 +695,7 @@ func (s *stored) finish(e *Entry) {
 	e.Raw = []byte(s.payload)
 	e.ExpiresAt, e.LastAttemptAt = value(s.expires), value(s.attempted)
 	e.RemoteRef, e.OrderKey, e.LimitKey = value(s.ref), value(s.orderKey), value(s.limitKey)
-	e.decode()
-	if s.headers != nil && json.Unmarshal([]byte(*s.headers), &e.Headers) != nil {
-		e.Headers, e.Payload = nil, nil
-		e.DecodeErr = fmt.Errorf("%w: the headers are no object of texts", ErrUndecodable)
-	}
+	e.decode(value(s.headers))
 }
 
 // value is what a pointer points to, or the zero value.
@@ -758,6 +753,15 @@ func (a *settleArgs) add(s settlement) {
 	a.narrow = append(a.narrow, s.op == opPostpone || s.op == opKeepUnknown)
 }
 
+// newReasons are the reasons, and null where the last one stays.
+func (a *settleArgs) newReasons() []*string {
+	reasons := make([]*string, len(a.reasons))
+	for i, reason := range a.reasons {
+		reasons[i] = null(reason)
+	}
+	return reasons
+}
+
 func (p *postgres) settle(ctx context.Context, settlements []settlement) (map[OutboxID]bool, error) {
 	var completed, failed, pending, unknown, never, back settleArgs
 	for _, s := range settlements {
@@ -789,15 +793,11 @@ func (p *postgres) settle(ctx context.Context, settlements []settlement) (map[Ou
 		query(batch, &results[1], scanID, sqlSettleFailed, failed.ids, failed.tokens, failed.reasons, nil)
 	}
 	if len(pending.ids) > 0 {
-		reasons := make([]*string, len(pending.reasons))
-		for i, reason := range pending.reasons {
-			reasons[i] = null(reason)
-		}
-		query(batch, &results[2], scanID, sqlSettlePending, pending.ids, pending.tokens, reasons, pending.at, pending.narrow, pending.delays)
+		query(batch, &results[2], scanID, sqlSettlePending, pending.ids, pending.tokens, pending.newReasons(), pending.at, pending.narrow, pending.delays)
 	}
 	if len(unknown.ids) > 0 {
 		query(batch, &results[3], scanID, sqlSettleUnknown, unknown.ids, unknown.tokens, unknown.refs, unknown.at, unknown.narrow,
-			names, giveUp, unknown.delays)
+			names, giveUp, unknown.delays, unknown.newReasons())
 	}
 	if len(never.ids) > 0 {
 		query(batch, &results[5], scanID, sqlSettleNeverArrived, never.ids, never.tokens, never.reasons, names, attempts)

@@ -43,7 +43,6 @@ func (p *postgres) notifies(rows []newRow) bool {
 	return false
 }
 
-// single tells whether there is one connection alone to work on.
 func (p *postgres) single() bool {
 	switch p.db.(type) {
 	case pgx.Tx, *pgx.Conn, *pgxpool.Conn:

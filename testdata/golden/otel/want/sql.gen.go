@@ -330,10 +330,11 @@ WHERE q.outbox_id = ANY ($1::uuid[]) AND q.claim_token <> 0
 RETURNING q.outbox_id`
 
 // sqlSettleUnknown parks rows whose outcome is not known, or postpones the next question about them. A reference
-// given for a row that is unknown already fills only an empty place.
+// given for a row that is unknown already fills only an empty place. Without a reason the last one
+// stays.
 // $1 ids, $2 tokens, $3 remote references, $4 the next question, $5 speaks only of rows
 // that are unknown already, $6 destinations, $7 microseconds after which nobody is asked any more,
-// $8 or the next question after so many microseconds
+// $8 or the next question after so many microseconds, $9 reasons
 const sqlSettleUnknown = `WITH t AS MATERIALIZED (SELECT clock_timestamp() AS at)
 UPDATE "outbox_queue" q
 SET claim_taken_at = NULL, claim_worker = NULL, unknown = true,
@@ -341,6 +342,7 @@ SET claim_taken_at = NULL, claim_worker = NULL, unknown = true,
   attempted_at = CASE WHEN q.unknown THEN q.attempted_at ELSE q.claim_taken_at END,
   remote_ref = CASE WHEN q.unknown THEN coalesce(q.remote_ref, ($3::text[])[array_position($1::uuid[], q.outbox_id)])
     ELSE coalesce(($3::text[])[array_position($1::uuid[], q.outbox_id)], q.remote_ref) END,
+  last_failure = coalesce(($9::text[])[array_position($1::uuid[], q.outbox_id)], q.last_failure),
   next_attempt_at = CASE
     WHEN coalesce(q.unknown_since, (SELECT t.at FROM t)) + ($7::bigint[])[array_position($6::text[], q.destination)] * interval '1 microsecond'
       <= (SELECT t.at FROM t) THEN NULL
@@ -449,7 +451,7 @@ held AS (
 kept AS (
   INSERT INTO "outbox_outcome" (outbox_id, claim_token, completed_at, seq, attempt_count, failed, destination, last_failure, remote_ref)
   SELECT g.outbox_id, g.claim_token, (SELECT t.at FROM t), CASE WHEN g.order_key IS NOT NULL THEN g.seq END, g.attempt_count, true,
-    g.destination, left(concat_ws('; before: ', 'abandoned by ' || g.claim_worker, g.last_failure), 8192), g.remote_ref
+    g.destination, left(concat_ws('; before: ', 'abandoned by ' || g.claim_worker, nullif(g.last_failure, '')), 8192), g.remote_ref
   FROM gone g),
 released AS (
   UPDATE "outbox_queue" q
@@ -475,7 +477,7 @@ gone AS (
 kept AS (
   INSERT INTO "outbox_outcome" (outbox_id, claim_token, completed_at, seq, attempt_count, failed, destination, last_failure, remote_ref)
   SELECT g.outbox_id, g.claim_token, (SELECT t.at FROM t), CASE WHEN g.order_key IS NOT NULL THEN g.seq END, g.attempt_count, true,
-    g.destination, left(concat_ws('; before: ', 'expired', g.last_failure), 8192), g.remote_ref
+    g.destination, left(concat_ws('; before: ', 'expired', nullif(g.last_failure, '')), 8192), g.remote_ref
   FROM gone g)
 SELECT g.outbox_id FROM gone g ORDER BY g.outbox_id`
 
@@ -492,8 +494,8 @@ kept AS (
 SELECT g.outbox_id FROM gone g`
 
 // sqlRequeue puts failed rows back into the queue, never claimed. A row that holds its key takes its old
-// place and frees the key; any other goes to the end. An expiry that has passed is dropped:
-// whoever requeues a row wants it to be sent.
+// place and frees the key; any others go to the end, in the order that they had. An expiry that has
+// passed is dropped: whoever requeues a row wants it to be sent.
 // $1 ids, $2 reason
 const sqlRequeue = `WITH t AS MATERIALIZED (SELECT clock_timestamp() AS at),
 gone AS (
@@ -505,10 +507,10 @@ forgiven AS (
 freed AS (
   DELETE FROM "outbox_hold" h WHERE h.outbox_id = ANY (ARRAY(SELECT g.outbox_id FROM gone g)) RETURNING h.outbox_id),
 back AS MATERIALIZED (
-  SELECT g.outbox_id, CASE WHEN g.outbox_id IN (SELECT f.outbox_id FROM freed f) THEN g.seq END AS seq,
+  SELECT g.outbox_id, CASE WHEN g.outbox_id IN (SELECT f.outbox_id FROM freed f) THEN g.seq END AS seq, g.seq AS was,
     CASE WHEN m.expires_at > (SELECT t.at FROM t) THEN m.expires_at END AS expires_at, g.destination,
     g.destination || '/' || m.payload_type || '@' || m.payload_version AS kind, m.order_key, m.limit_key,
-    left(concat_ws('; before: ', 'requeued: ' || $2::text, g.last_failure), 8192) AS last_failure, g.remote_ref
+    left(concat_ws('; before: ', 'requeued: ' || $2::text, nullif(g.last_failure, '')), 8192) AS last_failure, g.remote_ref
   FROM gone g CROSS JOIN LATERAL (
     SELECT w.expires_at, w.payload_type, w.payload_version, w.order_key, w.limit_key
     FROM "outbox_message" w WHERE w.outbox_id = g.outbox_id LIMIT 1) m),
@@ -520,7 +522,7 @@ placed AS (
 appended AS (
   INSERT INTO "outbox_queue" (outbox_id, expires_at, destination, kind, order_key, limit_key, last_failure, remote_ref)
   SELECT b.outbox_id, b.expires_at, b.destination, b.kind, b.order_key, b.limit_key, b.last_failure, b.remote_ref
-  FROM back b WHERE b.seq IS NULL)
+  FROM back b WHERE b.seq IS NULL ORDER BY b.was)
 SELECT b.outbox_id FROM back b ORDER BY b.outbox_id`
 
 // sqlPause keeps a destination from being claimed: a hold of no row, on the key that no row can have.
