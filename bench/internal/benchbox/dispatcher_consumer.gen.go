@@ -188,6 +188,9 @@ func (c *consumer) request(now time.Time) (limit int, mark OutboxID, leftOut []s
 				leftOut = append(leftOut, string(c.policy.destination)+"/"+key)
 			} else if l.fresh(now) {
 				delete(c.limiters, key)
+			} else if l.forgotten(now) {
+				delete(c.limiters, key)
+				c.d.observer.circuitChanged(c.policy.destination, key, false)
 			}
 			if at, ok := l.opens(now); ok {
 				c.look(at)
@@ -483,10 +486,11 @@ func (c *consumer) settled(t *task, s Settlement, err error) {
 			c.returned++
 		}
 	}
-	if s.delay > 0 {
+	again := s.op == opRetry || s.op == opPostpone
+	if again {
 		c.look(c.d.clock.now().Add(s.delay))
 	}
-	wanted := c.rows == 0 || (c.hungry || c.askDue) && c.wants(c.room(c.d.clock.now()))
+	wanted := again || c.rows == 0 || (c.hungry || c.askDue) && c.wants(c.room(c.d.clock.now()))
 	c.mu.Unlock()
 	if wanted {
 		c.d.signal()

@@ -84,6 +84,9 @@ const (
 	circuitThreshold = 5
 	circuitFirst     = 5 * time.Second
 	circuitLongest   = time.Minute
+	// circuitForgotten is how long after it could have been tried a circuit is
+	// forgotten: there are no rows to try it with.
+	circuitForgotten = 10 * circuitLongest
 )
 
 // circuit is the circuit breaker of a destination or of one limit key.
@@ -146,6 +149,12 @@ func (l *limiter) opens(now time.Time) (time.Time, bool) {
 		return next, true
 	}
 	return time.Time{}, false
+}
+
+// forgotten tells whether an open circuit has had nothing to be tried with for so
+// long that it says nothing of the destination any more.
+func (l *limiter) forgotten(now time.Time) bool {
+	return l.active == 0 && l.circuit.broken() && now.Sub(l.circuit.until) > circuitForgotten
 }
 
 // fresh tells whether the limiter is as a new one would be.

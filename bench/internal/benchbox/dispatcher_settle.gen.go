@@ -5,7 +5,6 @@ package benchbox
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -60,15 +59,19 @@ func (s *settler) take(n int) []settling {
 	return batch
 }
 
-// run writes what comes until ctx ends. It goes on with a batch that could not be
-// written until it is: a lost answer does not tell whether it was.
+// run writes what comes until ctx ends, in the order in which it came, so that the
+// rows of a key complete in their order whenever the process dies. It goes on with a
+// batch that could not be written until it is: a lost answer does not tell whether
+// it was.
 func (s *settler) run(ctx context.Context) {
-	var batch []settling
+	var batch, refused []settling
 	pause := backoff{}
 	size := settleBatch
 	for ctx.Err() == nil {
 		if len(batch) == 0 {
-			if batch = s.take(settleBatch); len(batch) == 0 {
+			// What was refused is tried again when the rest is written.
+			batch, refused = append(refused, s.take(settleBatch)...), nil
+			if len(batch) == 0 {
 				select {
 				case <-s.wake:
 				case <-ctx.Done():
@@ -77,26 +80,45 @@ func (s *settler) run(ctx context.Context) {
 			}
 		}
 		n := min(size, len(batch))
-		if err := s.write(ctx, batch[:n]); err != nil {
-			if ctx.Err() != nil {
-				break
-			}
-			s.d.failed("settle", err, "rows", len(batch))
-			for i := range batch[:n] {
-				batch[i].again = true
-			}
-			var refused *pgconn.PgError
-			if errors.As(err, &refused) {
-				// In case one of them is to blame, the others go by themselves.
-				batch = append(slices.Clone(batch[n:]), batch[:n]...)
-				size = max(1, n/2)
-			}
-			s.d.pause(ctx, pause.next())
+		err := s.write(ctx, batch[:n])
+		if err == nil {
+			batch = batch[n:]
+			size, pause = settleBatch, backoff{}
 			continue
 		}
-		batch = batch[n:]
-		size, pause = settleBatch, backoff{}
+		if ctx.Err() != nil {
+			break
+		}
+		s.d.failed("settle", err, "rows", len(batch))
+		for i := range batch[:n] {
+			batch[i].again = true
+		}
+		if blamesARow(err) {
+			// One of them is to blame: it is found by halves, and passed over.
+			size = max(1, n/2)
+			if n == 1 {
+				refused = append(refused, batch[0])
+				batch = batch[1:]
+				size = settleBatch
+			}
+		}
+		s.d.pause(ctx, pause.next())
 	}
+}
+
+// blamesARow tells whether the database has refused what was to be written, and not
+// only has no time, room or peace for it now. See the classes of errors in appendix
+// A of the manual of Postgres.
+func blamesARow(err error) bool {
+	var refused *pgconn.PgError
+	if !errors.As(err, &refused) {
+		return false
+	}
+	switch refused.Code[:min(2, len(refused.Code))] {
+	case "08", "25", "40", "53", "55", "57", "58", "XX":
+		return false
+	}
+	return true
 }
 
 // clear forgets what was not written.
