@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"sync/atomic"
@@ -376,4 +377,82 @@ func TestQuestions(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDispatcherOfAnotherClock has a database whose clock is ten minutes off that of
+// the dispatcher: what it sends are delays, so a retry is due by the database's.
+func TestDispatcherOfAnotherClock(t *testing.T) {
+	for _, shift := range []time.Duration{10 * time.Minute, -10 * time.Minute} {
+		t.Run(shift.String(), func(t *testing.T) {
+			pool := shiftedPool(t, fmt.Sprintf("%d min", int(shift.Minutes())))
+			s := New(pool, Options{})
+			r := newRemote()
+			r.deliver = func(_ context.Context, d Delivery) Outcome {
+				switch {
+				case d.Attempt > 1:
+					return Completed()
+				case d.Destination == DestinationMailer:
+					return RetryAfter(time.Hour, errors.New("busy"))
+				}
+				return Unknown(errors.New("no answer"))
+			}
+			r.answer = func(context.Context, Delivery) Answer { return NeverArrived() }
+			d := r.dispatcher(t, s, r.handlers(), DispatcherOptions{})
+			ids := enqueueAll(t, pool, testMessage(DestinationMailer), testMessage(DestinationPayments))
+			for range 2 { // the second finds nothing that is due
+				if _, err := d.RunOnce(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i, delay := range []time.Duration{time.Hour, paymentsPolicy.firstQuestion} {
+				var left time.Duration
+				must(t, pool.QueryRow(t.Context(), "SELECT next_attempt_at - clock_timestamp() FROM outbox_queue WHERE outbox_id = $1", ids[i].String()).Scan(&left))
+				if left <= delay/2 || left > delay {
+					t.Errorf("%s is due in %s by the database's clock, want nearly %s", ids[i], left, delay)
+				}
+			}
+			execSQL(t, pool, "UPDATE outbox_queue SET next_attempt_at = clock_timestamp()")
+			for range 2 { // the question, and then the message again
+				if _, err := d.RunOnce(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, id := range ids {
+				if record := wantRow(t, s, id, StatusCompleted); record.Attempt != 2 {
+					t.Errorf("%s took %d attempts", id, record.Attempt)
+				}
+			}
+		})
+	}
+}
+
+// TestASweepRacesACompletion has rows whose leases are over when their outcomes are
+// written: each is completed, by the first worker or by one that sends it again,
+// and is never left behind.
+func TestASweepRacesACompletion(t *testing.T) {
+	pool := testPool(t)
+	s := New(pool, Options{})
+	var messages []Message
+	for range 40 {
+		messages = append(messages, testMessage(DestinationMailer))
+	}
+	ids := enqueueAll(t, pool, messages...)
+	r := newRemote()
+	r.deliver = func(context.Context, Delivery) Outcome {
+		if _, err := s.ReleaseExpiredClaims(t.Context(), time.Now().Add(time.Hour)); err != nil {
+			t.Error(err)
+		}
+		return Completed()
+	}
+	d := r.dispatcher(t, s, r.handlers(), DispatcherOptions{})
+	for n := 1; n > 0; {
+		var err error
+		if n, err = d.RunOnce(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range ids {
+		wantRow(t, s, id, StatusCompleted)
+	}
+	wantSound(t, s)
 }
