@@ -583,7 +583,7 @@ func claimCost(t *testing.T, pool *pgxpool.Pool, limit int) int64 {
 	tx, err := pool.Begin(t.Context())
 	must(t, err)
 	defer tx.Rollback(context.WithoutCancel(t.Context()))
-	for _, setting := range claimSettings {
+	for _, setting := range onePlan {
 		_, err := tx.Exec(t.Context(), setting)
 		must(t, err)
 	}

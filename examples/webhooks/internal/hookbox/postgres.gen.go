@@ -536,7 +536,7 @@ func (p *postgres) claimLoose(ctx context.Context, c claimCall) ([]placedEntry, 
 	batch := &pgx.Batch{}
 	query(batch, &entries, scanClaimed, sqlClaimDue, c.destinations, c.limits, texts(c.marks), c.kinds, c.token, c.worker, nullTime(c.at), c.leftOut)
 	query(batch, &names, pgx.RowTo[string], sqlOrdered, c.destinations)
-	if err := p.send(ctx, batch, claimSettings...); err != nil {
+	if err := p.send(ctx, batch, onePlan...); err != nil {
 		return nil, nil, err
 	}
 	ordered := make(map[string]bool)
@@ -556,10 +556,10 @@ func (p *postgres) claimLoose(ctx context.Context, c claimCall) ([]placedEntry, 
 	return entries, ordered, nil
 }
 
-// claimSettings are for claims and settles: to plan them takes longer than to carry
+// onePlan is for claims and settles: to plan them takes longer than to carry
 // them out, and one plan serves every call as long as it goes by the indexes, also
 // where it was made for empty tables.
-var claimSettings = []string{"SET LOCAL plan_cache_mode = force_generic_plan", "SET LOCAL enable_seqscan = off"}
+var onePlan = []string{"SET LOCAL plan_cache_mode = force_generic_plan", "SET LOCAL enable_seqscan = off"}
 
 // walk is where a claim stands among the order keys of a destination.
 type walk struct {
@@ -606,6 +606,7 @@ func (p *postgres) claimOrdered(ctx context.Context, c claimCall, which []int) (
 		query(batch, &heads, scanHead, sqlLockHeads, names, limits, starts, c.kinds, runs, keysLook, nullTime(c.at), c.leftOut)
 		goOn := make(map[string]string)
 		err := p.sendThen(ctx, batch, func() *pgx.Batch {
+			entries = nil // of a try that was rolled back
 			var ids, destinations, keys []string
 			var limits, runs []int32
 			for _, h := range heads {
@@ -623,7 +624,7 @@ func (p *postgres) claimOrdered(ctx context.Context, c claimCall, which []int) (
 			query(batch, &entries, scanClaimed, sqlTakeRuns, ids, destinations, keys, c.kinds, c.token, c.worker, nullTime(c.at), c.leftOut,
 				limits, runs, runLook)
 			return batch
-		}, claimSettings...)
+		}, onePlan...)
 		if err != nil {
 			return nil, err
 		}
@@ -805,7 +806,7 @@ func (p *postgres) settle(ctx context.Context, settlements []settlement) (map[Ou
 	if len(back.ids) > 0 {
 		query(batch, &results[4], scanID, sqlSettleBack, back.ids, back.tokens)
 	}
-	if err := p.send(ctx, batch, claimSettings...); err != nil {
+	if err := p.send(ctx, batch, onePlan...); err != nil {
 		return nil, err
 	}
 	changed := make(map[OutboxID]bool, len(settlements))
