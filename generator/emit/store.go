@@ -300,15 +300,27 @@ func storedCommand(f *jen.File, store model.Store) {
 		jen.Id("id").Id("CommandID"),
 		jen.Id("columns").Id("Columns"),
 	))
-	id := jen.Parens(jen.Op("*").Add(columnGoType(store.Command.Type))).Call(jen.Op("&").Id("c").Dot("id"))
-	targets := []jen.Code{id}
+	targets := []jen.Code{jen.Id("list"), jen.Parens(jen.Op("*").Add(scannedType(store.Command.Type))).Call(jen.Op("&").Id("c").Dot("id"))}
 	for _, c := range store.Columns {
-		targets = append(targets, jen.Op("&").Id("c").Dot("columns").Dot(c.GoName))
+		target := jen.Op("&").Id("c").Dot("columns").Dot(c.GoName)
+		if c.Type == schema.ColumnUUID && !c.Optional {
+			target = jen.Parens(jen.Op("*").Add(scannedType(c.Type))).Call(target)
+		}
+		targets = append(targets, target)
 	}
-	declare(f, []string{"targets are what the columns of the command are scanned into."},
-		jen.Func().Params(jen.Id("c").Op("*").Id("storedCommand")).Id("targets").Params().Index().Any().Block(
-			jen.Return(jen.Index().Any().Add(elements(targets))),
+	declare(f, []string{"targets adds what the columns of the command are scanned into."},
+		jen.Func().Params(jen.Id("c").Op("*").Id("storedCommand")).Id("targets").Params(jen.Id("list").Index().Any()).Index().Any().Block(
+			jen.Return(jen.Append(targets...)),
 		))
+}
+
+// scannedType is the type that a column is scanned as: pgx goes by way of the text
+// of a uuid.UUID, but not of its bytes.
+func scannedType(t schema.ColumnType) *jen.Statement {
+	if t == schema.ColumnUUID {
+		return jen.Index(jen.Lit(16)).Byte()
+	}
+	return columnGoType(t)
 }
 
 // plainID is a command's id in the type that CommandID is defined on.

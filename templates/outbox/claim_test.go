@@ -387,7 +387,7 @@ func claimCalled(t *testing.T, s *Store, call claimCall) []OutboxID {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return entryIDs(inOrder(rows))
+	return entryIDs(decoded(inOrder(rows)))
 }
 
 // TestClaimBehindAMark leaves ready rows up to the mark, and takes those that have
@@ -412,7 +412,7 @@ func TestClaimLeavesLimitKeysOut(t *testing.T) {
 		execSQL(t, pool, "UPDATE outbox_queue SET limit_key = $2 WHERE outbox_id = $1", ids[i].String(), key)
 	}
 	execSQL(t, pool, "UPDATE outbox_queue SET next_attempt_at = $2 WHERE outbox_id = $1", ids[2].String(), longAgo)
-	execSQL(t, pool, "UPDATE outbox_queue SET limit_key = 'x' WHERE outbox_id = ANY ($1)", texts(ids[3:]))
+	execSQL(t, pool, "UPDATE outbox_queue SET limit_key = 'x' WHERE outbox_id = ANY ($1)", idArray(ids[3:]))
 	call := claimCallFor(t, 10)
 	call.leftOut = []string{"metrics/x", "stock/x"}
 	wantIDs(t, claimCalled(t, s, call), ids[1], ids[3])

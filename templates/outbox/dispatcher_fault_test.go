@@ -287,47 +287,67 @@ func TestAWorkerDiesAfterSending(t *testing.T) {
 	}
 }
 
-// cutAtClaim is a connection that loses the answer to the first claim that is sent
-// on any of its like.
-type cutAtClaim struct {
+// cutAt is a connection that loses the answer to the first statement with a certain
+// text that is sent on any of its like.
+type cutAt struct {
 	cutConn
+	text string
 	done *atomic.Bool
 }
 
-func (c *cutAtClaim) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte("claim_worker = $")) && c.done.CompareAndSwap(false, true) {
+func (c *cutAt) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte(c.text)) && c.done.CompareAndSwap(false, true) {
 		c.answer.Store(true)
 	}
 	return c.cutConn.Write(p)
 }
 
-// TestTheClaimIsLost loses the answer to a claim: the rows come back uncharged.
+// TestTheClaimIsLost loses the answer to a claim: its rows come back uncharged, and
+// those of the other lanes go on.
 func TestTheClaimIsLost(t *testing.T) {
-	pool := testPool(t)
-	var done atomic.Bool
-	flaky := poolWith(t, pool, func(c *pgx.ConnConfig) {
-		c.DefaultQueryExecMode = pgx.QueryExecModeExec // a single answer to all
-		dial := c.DialFunc
-		c.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := dial(ctx, network, addr)
-			return &cutAtClaim{cutConn{Conn: conn, request: &atomic.Bool{}, answer: &atomic.Bool{}}, &done}, err
-		}
-	})
-	r := newRemote()
-	d := r.dispatcher(t, New(flaky, Options{}), SomeHandlers(HandleMailer(r)), DispatcherOptions{NoListen: true})
-	var failed atomic.Bool
-	d.observer.Failed = func(operation string, _ error) {
-		if operation == "claim" {
-			failed.Store(true)
-			wantRowsHeld(t, pool, 1)
-		}
-	}
-	id := enqueueAll(t, pool, testMessage(DestinationMailer))[0]
-	stop := run(t, d)
-	r.waitSettled(t, id)
-	must(t, stop())
-	if record := wantRow(t, New(pool, Options{}), id, StatusCompleted); record.Attempt != 1 || !failed.Load() {
-		t.Errorf("it took %d attempts; the claim has failed: %t", record.Attempt, failed.Load())
+	for _, test := range []struct {
+		of          string
+		text        string
+		destination Destination
+	}{
+		{"rows that no order binds", "later.outbox_id", DestinationMailer},
+		{"ordered rows", "firsts AS", DestinationStock},
+		{"questions", "d.give_up", DestinationPayments},
+	} {
+		t.Run(test.of, func(t *testing.T) {
+			pool := testPool(t)
+			var done atomic.Bool
+			flaky := poolWith(t, pool, func(c *pgx.ConnConfig) {
+				c.DefaultQueryExecMode = pgx.QueryExecModeExec // a single answer to all
+				dial := c.DialFunc
+				c.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					conn, err := dial(ctx, network, addr)
+					return &cutAt{cutConn{Conn: conn, request: &atomic.Bool{}, answer: &atomic.Bool{}}, test.text, &done}, err
+				}
+			})
+			ids := append(parkAll(t, pool, testMessage(DestinationPayments)),
+				enqueueAll(t, pool, testMessage(DestinationMailer), testMessage(DestinationStock))...)
+			r := newRemote()
+			r.answer = func(context.Context, Delivery) Answer { return Arrived("") }
+			d := r.dispatcher(t, New(flaky, Options{}), r.handlers(), DispatcherOptions{NoListen: true})
+			var held atomic.Bool
+			d.observer.Failed = func(operation string, _ error) {
+				if operation == "claim" {
+					held.Store(queryOne[bool](t, pool, "SELECT claim_taken_at IS NOT NULL FROM outbox_queue WHERE destination = $1", test.destination))
+				}
+			}
+			stop := run(t, d)
+			r.waitSettled(t, ids...)
+			must(t, stop())
+			for _, id := range ids {
+				if record := wantRow(t, New(pool, Options{}), id, StatusCompleted); record.Attempt != 1 {
+					t.Errorf("%s took %d attempts", record.Destination, record.Attempt)
+				}
+			}
+			if !held.Load() || len(r.calls) != 2 || len(r.asked) != 1 {
+				t.Errorf("the row was held when the claim had failed: %t; sent %d times, asked %d times", held.Load(), len(r.calls), len(r.asked))
+			}
+		})
 	}
 }
 

@@ -36,7 +36,7 @@ func (d *Dispatcher) keep(ctx context.Context) {
 func (d *Dispatcher) renew(ctx context.Context, tasks []*task) error {
 	claims := make([]Claim, len(tasks))
 	for i, t := range tasks {
-		claims[i] = t.entry.Claim
+		claims[i] = t.row.Claim
 	}
 	ctx, cancel := context.WithTimeout(ctx, statementTime)
 	defer cancel()
@@ -50,7 +50,7 @@ func (d *Dispatcher) renew(ctx context.Context, tasks []*task) error {
 		held[claim] = true
 	}
 	for _, t := range tasks {
-		t.c.renewed(t, at, held[t.entry.Claim])
+		t.c.renewed(t, at, held[t.row.Claim])
 	}
 	return nil
 }

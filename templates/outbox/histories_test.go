@@ -399,7 +399,7 @@ func (h *history) claimSome(t *rapid.T) {
 			call.marks[i] = s.ids[mark]
 		}
 		entries, err := s.store.backend.claimDue(context.Background(), call)
-		return answer{err: err, records: entryRecords(inOrder(entries))}
+		return answer{err: err, records: entryRecords(decoded(inOrder(entries)))}
 	}, true, func(got answer) answer {
 		rows, err := h.model.claim(request.Limits, request.At, leftOut, h.memory.ids[mark], got.entries())
 		return answer{err: err, records: modelEntries(rows)}

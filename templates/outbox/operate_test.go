@@ -214,9 +214,9 @@ func fillQueue(t *testing.T, pool *pgxpool.Pool, n int) []OutboxID {
 	}
 	execSQL(t, pool, `INSERT INTO outbox_message (outbox_id, command_id, tenant_id, created_at, expires_at, payload_version, destination, payload_type, idempotency_key, payload)
 		SELECT i, m.command_id, m.tenant_id, m.created_at, m.expires_at, m.payload_version, m.destination, m.payload_type, i::text, m.payload
-		FROM outbox_message m, unnest($2::uuid[]) i WHERE m.outbox_id = $1`, source.String(), texts(ids))
+		FROM outbox_message m, unnest($2::uuid[]) i WHERE m.outbox_id = $1`, source.String(), idArray(ids))
 	execSQL(t, pool, `INSERT INTO outbox_queue (outbox_id, destination, kind, expires_at)
-		SELECT i, q.destination, q.kind, q.expires_at FROM outbox_queue q, unnest($2::uuid[]) i WHERE q.outbox_id = $1`, source.String(), texts(ids))
+		SELECT i, q.destination, q.kind, q.expires_at FROM outbox_queue q, unnest($2::uuid[]) i WHERE q.outbox_id = $1`, source.String(), idArray(ids))
 	execSQL(t, pool, "DELETE FROM outbox_message WHERE outbox_id = $1", source.String())
 	execSQL(t, pool, "DELETE FROM outbox_queue WHERE outbox_id = $1", source.String())
 	return ids

@@ -482,8 +482,8 @@ func TestOrderByAddedAndRemoved(t *testing.T) {
 	ids := enqueueAll(t, pool, change("a", 1), change("a", 2), testMessage(DestinationMailer), testMessage(DestinationMailer), change("a", 3), change("a", 4),
 		testMessage(DestinationMailer))
 	for _, table := range []string{"outbox_message", "outbox_queue"} {
-		execSQL(t, pool, "UPDATE "+table+" SET order_key = NULL WHERE outbox_id = ANY ($1::uuid[])", texts(ids[:2]))
-		execSQL(t, pool, "UPDATE "+table+" SET order_key = 'k' WHERE outbox_id = ANY ($1::uuid[])", texts(ids[2:4]))
+		execSQL(t, pool, "UPDATE "+table+" SET order_key = NULL WHERE outbox_id = ANY ($1::uuid[])", idArray(ids[:2]))
+		execSQL(t, pool, "UPDATE "+table+" SET order_key = 'k' WHERE outbox_id = ANY ($1::uuid[])", idArray(ids[2:4]))
 	}
 	execSQL(t, pool, "UPDATE outbox_queue SET next_attempt_at = $2 WHERE outbox_id = $1", ids[1].String(), longAgo)
 	claim := func(limit int) []Entry {

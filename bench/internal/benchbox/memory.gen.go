@@ -334,8 +334,7 @@ func (m *memory) queueEnqueue(batch *pgx.Batch, command Command, rows []newRow, 
 	batch.Queue(memoryEnqueue, &memoryBatch{command: command, rows: rows, answer: answer})
 }
 
-func (m *memory) settle(ctx context.Context, settlements []settlement) (changed map[OutboxID]bool, err error) {
-	changed = make(map[OutboxID]bool, len(settlements))
+func (m *memory) settle(ctx context.Context, settlements []settlement) (changed []OutboxID, err error) {
 	said := make(map[OutboxID]settlement, len(settlements))
 	ids := make([]OutboxID, len(settlements))
 	for i, one := range settlements {
@@ -347,7 +346,7 @@ func (m *memory) settle(ctx context.Context, settlements []settlement) (changed 
 		now := m.at(time.Time{})
 		for _, s := range rows {
 			tx.settle(s, said[s.row.id], now)
-			changed[s.row.id] = true
+			changed = append(changed, s.row.id)
 		}
 		return err
 	})
@@ -510,8 +509,11 @@ func (m *memory) pause(ctx context.Context, destination Destination, paused bool
 }
 
 // placed is the row as a claiming call returns it.
-func (s *memoryState) placed() placedEntry { return placedEntry{Entry: s.entry(), seq: s.seq} }
+func (s *memoryState) placed() *claimedRow {
+	return &claimedRow{Entry: s.entry(), seq: s.seq}
+}
 
+// entry is the row without its payload decoded.
 func (s *memoryState) entry() Entry {
 	e := Entry{
 		Claim: Claim{ID: s.row.id, Token: s.token}, ID: s.row.id,
@@ -521,15 +523,17 @@ func (s *memoryState) entry() Entry {
 		Attempt: int(s.attempts), EnqueuedAt: s.row.id.createdAt(), ExpiresAt: s.expires, LastAttemptAt: s.attempted,
 		RemoteRef: s.ref, OrderKey: s.row.orderKey, LimitKey: s.row.limitKey,
 	}
-	e.decode(s.row.headers)
+	e.decodeHeaders(s.row.headers)
 	return e
 }
 
 func (s *memoryState) record() Record {
-	return Record{
+	r := Record{
 		Entry: s.entry(), Status: s.status(), NextAttemptAt: s.next, Worker: s.worker, ClaimedAt: s.taken,
 		UnknownSince: s.since, LastFailure: s.failure, CompletedAt: s.completed, Holding: s.holding,
 	}
+	r.decodePayload()
+	return r
 }
 
 func (m *memory) records(ctx context.Context, limit int, wanted func(*memoryState) bool) (records []Record, err error) {

@@ -4,6 +4,7 @@ package eventbox
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -246,26 +247,24 @@ func one[T any](ctx context.Context, p *postgres, scan pgx.RowToFunc[T], sql str
 	return rows, nil
 }
 
-func scanID(row pgx.CollectableRow) (OutboxID, error) {
-	var id uuid.UUID
-	err := row.Scan(&id)
-	return OutboxID(id), err
+// scanID takes the id as bytes: into any other type pgx goes by way of its text.
+func scanID(row pgx.CollectableRow) (id OutboxID, err error) {
+	err = row.Scan((*[16]byte)(&id))
+	return id, err
 }
 
-func texts(ids []OutboxID) []string {
-	out := make([]string, len(ids))
+// idArray is an array of ids as Postgres writes it. A list of texts would do, but
+// pgx tries each in the binary format first, and writes of what it was refused.
+func idArray(ids []OutboxID) string {
+	text := make([]byte, 0, 2+33*len(ids))
+	text = append(text, '{')
 	for i, id := range ids {
-		out[i] = id.String()
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = hex.AppendEncode(text, id[:])
 	}
-	return out
-}
-
-func fences(claims []Claim) (ids []string, tokens []int64) {
-	for _, c := range claims {
-		ids = append(ids, c.ID.String())
-		tokens = append(tokens, c.Token)
-	}
-	return ids, tokens
+	return string(append(text, '}'))
 }
 
 func set(ids []OutboxID) map[OutboxID]bool {
@@ -340,7 +339,7 @@ func (p *postgres) enqueue(ctx context.Context, command Command, rows []newRow) 
 			if slices.Contains(inserted, places[reused].id) {
 				places[reused].id = OutboxID{} // a row that is taken back
 			}
-			_, err := one(ctx, p, scanID, sqlEnqueueUndo, texts(inserted))
+			_, err := one(ctx, p, scanID, sqlEnqueueUndo, idArray(inserted))
 			return places, err
 		}
 		for i, place := range found {
@@ -492,68 +491,78 @@ func lifetime(row newRow) *int64 {
 }
 
 // claimDue claims what no order binds and what does, each where there is any. They
-// are transactions of their own: rows that the first has claimed are returned
-// when the second fails, which the next call will tell.
-func (p *postgres) claimDue(ctx context.Context, c claimCall) ([]placedEntry, error) {
+// are transactions of their own, under tokens of their own: when one fails, it is
+// known what the others have claimed.
+func (p *postgres) claimDue(ctx context.Context, c claimCall) ([]*claimedRow, error) {
 	var before, after []int
 	for i, d := range c.destinations {
 		if p.keys.first(d) {
 			before = append(before, i)
 		}
 	}
-	entries, err := p.claimOrdered(ctx, c, before)
+	rows, err := p.claimOrdered(ctx, c, before)
 	if err != nil {
 		return nil, err
 	}
-	left := c.less(entries)
-	loose, ordered, err := p.claimLoose(ctx, left)
-	entries = append(entries, loose...)
+	c = c.less(rows)
+	loose, ordered, err := p.claimLoose(ctx, c)
+	rows = append(rows, loose...)
 	if err == nil {
-		left = left.less(loose)
+		c = c.less(loose)
 		for i, d := range c.destinations {
 			if ordered[d] && !slices.Contains(before, i) {
 				after = append(after, i)
 			}
 		}
-		var more []placedEntry
-		more, err = p.claimOrdered(ctx, left, after)
-		entries = append(entries, more...)
+		var more []*claimedRow
+		more, err = p.claimOrdered(ctx, c, after)
+		rows = append(rows, more...)
 	}
-	if len(entries) > 0 && !p.callerTx {
-		return entries, nil
+	if err != nil && p.inTx() {
+		return nil, err // nothing is claimed, since the transaction has failed
 	}
-	return entries, err
+	return rows, err
+}
+
+// inTx tells whether a transaction of the caller's is under way.
+func (p *postgres) inTx() bool {
+	switch db := p.db.(type) {
+	case *pgxpool.Conn:
+		return db.Conn().PgConn().TxStatus() != 'I'
+	case *pgx.Conn:
+		return db.PgConn().TxStatus() != 'I'
+	}
+	return p.callerTx
 }
 
 // claimLoose claims rows that no order binds. It answers also which destinations
 // have ordered rows.
-func (p *postgres) claimLoose(ctx context.Context, c claimCall) ([]placedEntry, map[string]bool, error) {
+func (p *postgres) claimLoose(ctx context.Context, c claimCall) ([]*claimedRow, map[string]bool, error) {
 	if !slices.ContainsFunc(c.limits, func(n int32) bool { return n > 0 }) {
 		return nil, nil, nil
 	}
-	var entries []placedEntry
+	var rows []*claimedRow
 	var names []string
 	batch := &pgx.Batch{}
-	query(batch, &entries, scanClaimed, sqlClaimDue, c.destinations, c.limits, texts(c.marks), c.kinds, c.token, c.worker, nullTime(c.at), c.leftOut)
+	query(batch, &rows, scanClaimed(c.token), sqlClaimDue, c.destinations, c.limits, idArray(c.marks), c.kinds, c.token, c.worker, nullTime(c.at), c.leftOut)
 	query(batch, &names, pgx.RowTo[string], sqlOrdered, c.destinations)
 	if err := p.send(ctx, batch, onePlan...); err != nil {
-		return nil, nil, err
+		return nil, nil, &claimError{c.token, err}
 	}
 	ordered := make(map[string]bool)
 	for _, name := range names {
 		ordered[name] = true
 	}
 	found := make(map[string]bool)
-	for i := range entries {
-		entries[i].Claim.Token = c.token
-		found[string(entries[i].Destination)] = true
+	for _, row := range rows {
+		found[string(row.Destination)] = true
 	}
 	for i, d := range c.destinations {
 		if c.limits[i] > 0 {
 			p.keys.saw(d, ordered[d], found[d])
 		}
 	}
-	return entries, ordered, nil
+	return rows, ordered, nil
 }
 
 // onePlan is for claims and settles: to plan them takes longer than to carry
@@ -584,7 +593,7 @@ func (w *walk) advance(goOn string) bool {
 // claimOrdered claims rows of ordered keys, of some of the destinations. It looks
 // at no more than keysLook keys at a time. When these give nothing, since all of
 // them are held or wait, it goes on with the next until it has been round.
-func (p *postgres) claimOrdered(ctx context.Context, c claimCall, which []int) ([]placedEntry, error) {
+func (p *postgres) claimOrdered(ctx context.Context, c claimCall, which []int) ([]*claimedRow, error) {
 	var walks []*walk
 	for _, i := range which {
 		if c.limits[i] > 0 {
@@ -601,12 +610,12 @@ func (p *postgres) claimOrdered(ctx context.Context, c claimCall, which []int) (
 			limitOf[w.destination], runOf[w.destination] = w.limit, w.run
 		}
 		var heads []head
-		var entries []placedEntry
+		var rows []*claimedRow
 		batch := &pgx.Batch{}
 		query(batch, &heads, scanHead, sqlLockHeads, names, limits, starts, c.kinds, runs, keysLook, nullTime(c.at), c.leftOut)
 		goOn := make(map[string]string)
 		err := p.sendThen(ctx, batch, func() *pgx.Batch {
-			entries = nil // of a try that was rolled back
+			rows = nil // of a try that was rolled back
 			var ids, destinations, keys []string
 			var limits, runs []int32
 			for _, h := range heads {
@@ -621,21 +630,18 @@ func (p *postgres) claimOrdered(ctx context.Context, c claimCall, which []int) (
 				return nil
 			}
 			batch := &pgx.Batch{}
-			query(batch, &entries, scanClaimed, sqlTakeRuns, ids, destinations, keys, c.kinds, c.token, c.worker, nullTime(c.at), c.leftOut,
+			query(batch, &rows, scanClaimed(c.token), sqlTakeRuns, ids, destinations, keys, c.kinds, c.token, c.worker, nullTime(c.at), c.leftOut,
 				limits, runs, runLook)
 			return batch
 		}, onePlan...)
 		if err != nil {
-			return nil, err
+			return nil, &claimError{c.token, err}
 		}
 		for destination, key := range goOn {
 			p.keys.set(destination, key)
 		}
-		if len(entries) > 0 {
-			for i := range entries {
-				entries[i].Claim.Token = c.token
-			}
-			return entries, nil
+		if len(rows) > 0 {
+			return rows, nil
 		}
 		walks = slices.DeleteFunc(walks, func(w *walk) bool {
 			key, going := goOn[w.destination]
@@ -657,12 +663,12 @@ func scanHead(row pgx.CollectableRow) (h head, err error) {
 	return h, err
 }
 
-func (p *postgres) claimUnknown(ctx context.Context, c claimCall) ([]placedEntry, error) {
-	entries, err := one(ctx, p, scanClaimed, sqlClaimUnknown, c.destinations, c.limits, c.kinds, c.token, c.worker, nullTime(c.at), c.giveUp)
-	for i := range entries {
-		entries[i].Claim.Token = c.token
+func (p *postgres) claimUnknown(ctx context.Context, c claimCall) ([]*claimedRow, error) {
+	rows, err := one(ctx, p, scanClaimed(c.token), sqlClaimUnknown, c.destinations, c.limits, c.kinds, c.token, c.worker, nullTime(c.at), c.giveUp)
+	if err != nil {
+		return nil, &claimError{c.token, err}
 	}
-	return entries, err
+	return rows, nil
 }
 
 func (p *postgres) recall(ctx context.Context, token int64) ([]OutboxID, error) {
@@ -671,11 +677,10 @@ func (p *postgres) recall(ctx context.Context, token int64) ([]OutboxID, error) 
 
 // stored is a row as the statements return it.
 type stored struct {
-	id        uuid.UUID
+	id        OutboxID
 	command   storedCommand
 	version   int32
 	attempt   int32
-	payload   string
 	headers   *string
 	expires   *time.Time
 	orderKey  *string
@@ -684,19 +689,20 @@ type stored struct {
 	ref       *string
 }
 
-func (s *stored) targets(e *Entry) []any {
-	targets := append([]any{&s.id}, s.command.targets()...)
-	return append(targets, (*string)(&e.Destination), &e.PayloadType, &s.version, &e.IdempotencyKey, &s.payload, &s.headers, &e.EnqueuedAt, &s.expires, &s.orderKey, &s.limitKey)
+// targets are what the columns of a row are scanned into, in a list that may have
+// been used before.
+func (s *stored) targets(list []any, e *Entry) []any {
+	list = s.command.targets(append(list[:0], (*[16]byte)(&s.id)))
+	return append(list, (*string)(&e.Destination), &e.PayloadType, &s.version, &e.IdempotencyKey, &e.Raw, &s.headers, &e.EnqueuedAt, &s.expires, &s.orderKey, &s.limitKey)
 }
 
 func (s *stored) finish(e *Entry) {
-	e.ID, e.Claim.ID = OutboxID(s.id), OutboxID(s.id)
+	e.ID, e.Claim.ID = s.id, s.id
 	e.CommandID, e.Columns = s.command.id, s.command.columns
 	e.PayloadVersion, e.Attempt = int(s.version), int(s.attempt)
-	e.Raw = []byte(s.payload)
 	e.ExpiresAt, e.LastAttemptAt = value(s.expires), value(s.attempted)
 	e.RemoteRef, e.OrderKey, e.LimitKey = value(s.ref), value(s.orderKey), value(s.limitKey)
-	e.decode(value(s.headers))
+	e.decodeHeaders(value(s.headers))
 }
 
 // value is what a pointer points to, or the zero value.
@@ -708,13 +714,21 @@ func value[T any](p *T) T {
 	return *p
 }
 
-func scanClaimed(row pgx.CollectableRow) (e placedEntry, err error) {
+// scanClaimed scans rows that are claimed under a token. What the rows have no need
+// of afterwards is used again for each.
+func scanClaimed(token int64) pgx.RowToFunc[*claimedRow] {
 	var s stored
-	if err := row.Scan(append(s.targets(&e.Entry), &s.attempt, &s.attempted, &s.ref, &e.seq)...); err != nil {
-		return e, err
+	var targets []any
+	return func(row pgx.CollectableRow) (*claimedRow, error) {
+		r := &claimedRow{}
+		targets = append(s.targets(targets, &r.Entry), &s.attempt, &s.attempted, &s.ref, &r.seq)
+		if err := row.Scan(targets...); err != nil {
+			return nil, err
+		}
+		s.finish(&r.Entry)
+		r.Claim.Token = token
+		return r, nil
 	}
-	s.finish(&e.Entry)
-	return e, nil
 }
 
 func scanRecord(row pgx.CollectableRow) (Record, error) {
@@ -722,7 +736,7 @@ func scanRecord(row pgx.CollectableRow) (Record, error) {
 	var s stored
 	var next, claimed, since, completed *time.Time
 	var worker, failure *string
-	err := row.Scan(append(s.targets(&r.Entry), (*string)(&r.Status), &next, &s.attempt, &r.Claim.Token,
+	err := row.Scan(append(s.targets(nil, &r.Entry), (*string)(&r.Status), &next, &s.attempt, &r.Claim.Token,
 		&worker, &claimed, &s.attempted, &since, &failure, &s.ref, &completed, &r.Holding)...)
 	if err != nil {
 		return Record{}, err
@@ -730,92 +744,113 @@ func scanRecord(row pgx.CollectableRow) (Record, error) {
 	r.NextAttemptAt, r.ClaimedAt, r.UnknownSince, r.CompletedAt = value(next), value(claimed), value(since), value(completed)
 	r.Worker, r.LastFailure = value(worker), value(failure)
 	s.finish(&r.Entry)
+	r.decodePayload()
 	return r, nil
 }
 
-// settleArgs are settlements of one statement, a column for each parameter.
-type settleArgs struct {
-	ids     []string
-	tokens  []int64
-	reasons []string
-	refs    []*string
-	at      []*time.Time
-	delays  []int64 // microseconds
-	narrow  []bool  // of opPostpone and opKeepUnknown, which ask more of the row
+// alike are settlements of one statement. Its parameters are their columns.
+type alike []*settlement
+
+func column[T any](list alike, of func(*settlement) T) []T {
+	values := make([]T, len(list))
+	for i, s := range list {
+		values[i] = of(s)
+	}
+	return values
 }
 
-func (a *settleArgs) add(s settlement) {
-	a.ids = append(a.ids, s.claim.ID.String())
-	a.tokens = append(a.tokens, s.claim.Token)
-	a.reasons = append(a.reasons, s.reason)
-	a.refs = append(a.refs, null(s.ref))
-	a.at = append(a.at, nullTime(s.at))
-	a.delays = append(a.delays, s.delay.Microseconds())
-	a.narrow = append(a.narrow, s.op == opPostpone || s.op == opKeepUnknown)
+// columnOrNull is column, or nothing if all of it is null: no statement then looks up
+// the value of every row.
+func columnOrNull[T any](list alike, of func(*settlement) *T) []*T {
+	values := column(list, of)
+	if slices.ContainsFunc(values, func(p *T) bool { return p != nil }) {
+		return values
+	}
+	return nil
+}
+
+func (l alike) ids() string {
+	return idArray(column(l, func(s *settlement) OutboxID { return s.claim.ID }))
+}
+
+func (l alike) tokens() []int64 {
+	return column(l, func(s *settlement) int64 { return s.claim.Token })
+}
+
+func (l alike) reasons() []string {
+	return column(l, func(s *settlement) string { return s.reason })
 }
 
 // newReasons are the reasons, and null where the last one stays.
-func (a *settleArgs) newReasons() []*string {
-	reasons := make([]*string, len(a.reasons))
-	for i, reason := range a.reasons {
-		reasons[i] = null(reason)
-	}
-	return reasons
+func (l alike) newReasons() []*string {
+	return columnOrNull(l, func(s *settlement) *string { return null(s.reason) })
 }
 
-func (p *postgres) settle(ctx context.Context, settlements []settlement) (map[OutboxID]bool, error) {
-	var completed, failed, pending, unknown, never, back settleArgs
-	for _, s := range settlements {
-		switch s.op {
+func (l alike) refs() []*string {
+	return columnOrNull(l, func(s *settlement) *string { return null(s.ref) })
+}
+
+func (l alike) times() []*time.Time {
+	return columnOrNull(l, func(s *settlement) *time.Time { return nullTime(s.at) })
+}
+
+// delays are in microseconds.
+func (l alike) delays() []int64 {
+	return column(l, func(s *settlement) int64 { return s.delay.Microseconds() })
+}
+
+// narrow tells of opPostpone and opKeepUnknown, which ask more of the row.
+func (l alike) narrow() []bool {
+	return column(l, func(s *settlement) bool { return s.op == opPostpone || s.op == opKeepUnknown })
+}
+
+func (p *postgres) settle(ctx context.Context, list []settlement) ([]OutboxID, error) {
+	var completed, failed, pending, unknown, never, back alike
+	for i := range list {
+		switch s := &list[i]; s.op {
 		case opCompleted:
-			completed.add(s)
+			completed = append(completed, s)
 		case opFailed:
-			failed.add(s)
+			failed = append(failed, s)
 		case opRetry, opPostpone:
-			pending.add(s)
+			pending = append(pending, s)
 		case opUnknown, opKeepUnknown:
-			unknown.add(s)
+			unknown = append(unknown, s)
 		case opNeverArrived:
-			never.add(s)
+			never = append(never, s)
 		case opGiveBack:
-			back.add(s)
+			back = append(back, s)
 		}
 	}
 	names, attempts, giveUp := make([]string, len(policies)), make([]*int32, len(policies)), make([]*int64, len(policies))
 	for i, policy := range policies {
 		names[i], attempts[i], giveUp[i] = string(policy.destination), policy.attemptsToFail(), policy.giveUpAfter()
 	}
-	var results [6][]OutboxID
 	batch := &pgx.Batch{}
-	if len(completed.ids) > 0 {
-		query(batch, &results[0], scanID, sqlSettleCompleted, completed.ids, completed.tokens, completed.refs, nil, keepNoCompleted())
+	var results [6][]OutboxID
+	if len(completed) > 0 {
+		query(batch, &results[0], scanID, sqlSettleCompleted, completed.ids(), completed.tokens(), completed.refs(), nil, keepNoCompleted())
 	}
-	if len(failed.ids) > 0 {
-		query(batch, &results[1], scanID, sqlSettleFailed, failed.ids, failed.tokens, failed.reasons, nil)
+	if len(failed) > 0 {
+		query(batch, &results[1], scanID, sqlSettleFailed, failed.ids(), failed.tokens(), failed.reasons(), nil)
 	}
-	if len(pending.ids) > 0 {
-		query(batch, &results[2], scanID, sqlSettlePending, pending.ids, pending.tokens, pending.newReasons(), pending.at, pending.narrow, pending.delays)
+	if len(pending) > 0 {
+		query(batch, &results[2], scanID, sqlSettlePending, pending.ids(), pending.tokens(), pending.newReasons(), pending.times(), pending.narrow(), pending.delays())
 	}
-	if len(unknown.ids) > 0 {
-		query(batch, &results[3], scanID, sqlSettleUnknown, unknown.ids, unknown.tokens, unknown.refs, unknown.at, unknown.narrow,
-			names, giveUp, unknown.delays, unknown.newReasons())
+	if len(unknown) > 0 {
+		query(batch, &results[3], scanID, sqlSettleUnknown, unknown.ids(), unknown.tokens(), unknown.refs(), unknown.times(), unknown.narrow(),
+			names, giveUp, unknown.delays(), unknown.newReasons())
 	}
-	if len(never.ids) > 0 {
-		query(batch, &results[5], scanID, sqlSettleNeverArrived, never.ids, never.tokens, never.reasons, names, attempts)
+	if len(never) > 0 {
+		query(batch, &results[4], scanID, sqlSettleNeverArrived, never.ids(), never.tokens(), never.reasons(), names, attempts)
 	}
-	if len(back.ids) > 0 {
-		query(batch, &results[4], scanID, sqlSettleBack, back.ids, back.tokens)
+	if len(back) > 0 {
+		query(batch, &results[5], scanID, sqlSettleBack, back.ids(), back.tokens())
 	}
 	if err := p.send(ctx, batch, onePlan...); err != nil {
 		return nil, err
 	}
-	changed := make(map[OutboxID]bool, len(settlements))
-	for _, ids := range results {
-		for _, id := range ids {
-			changed[id] = true
-		}
-	}
-	return changed, nil
+	return slices.Concat(results[:]...), nil
 }
 
 // keepNoCompleted are the destinations whose rows are removed as they complete.
@@ -837,7 +872,7 @@ func (p *postgres) states(ctx context.Context, ids []OutboxID) (map[OutboxID]row
 	rows, err := one(ctx, p, func(row pgx.CollectableRow) (f found, err error) {
 		err = row.Scan(&f.id, (*string)(&f.destination), (*string)(&f.status), &f.token, &f.held)
 		return f, err
-	}, sqlExplain, texts(ids))
+	}, sqlExplain, idArray(ids))
 	if err != nil {
 		return nil, err
 	}
@@ -849,8 +884,11 @@ func (p *postgres) states(ctx context.Context, ids []OutboxID) (map[OutboxID]row
 }
 
 func (p *postgres) extendClaims(ctx context.Context, claims []Claim, at time.Time) (map[OutboxID]bool, error) {
-	ids, tokens := fences(claims)
-	extended, err := one(ctx, p, scanID, sqlExtendClaims, ids, tokens, nullTime(at))
+	ids, tokens := make([]OutboxID, len(claims)), make([]int64, len(claims))
+	for i, c := range claims {
+		ids[i], tokens[i] = c.ID, c.Token
+	}
+	extended, err := one(ctx, p, scanID, sqlExtendClaims, idArray(ids), tokens, nullTime(at))
 	return set(extended), err
 }
 
@@ -880,7 +918,7 @@ func (p *postgres) cancel(ctx context.Context, id OutboxID, reason string) (bool
 }
 
 func (p *postgres) requeue(ctx context.Context, ids []OutboxID, reason string) ([]OutboxID, error) {
-	return one(ctx, p, scanID, sqlRequeue, texts(ids), reason)
+	return one(ctx, p, scanID, sqlRequeue, idArray(ids), reason)
 }
 
 func (p *postgres) skip(ctx context.Context, destination Destination, key string) ([]OutboxID, error) {

@@ -138,12 +138,17 @@ func (r Record) LogValue() slog.Value { return r.summary().LogValue() }
 // The payload is in Raw.
 func (r Record) MarshalJSON() ([]byte, error) { return json.Marshal(r.summary()) }
 
-// decode fills Headers from their JSON and Payload from Raw, or says why it
-// cannot.
-func (e *Entry) decode(headers string) {
-	if headers != "" && json.Unmarshal([]byte(headers), &e.Headers) != nil {
+// decodeHeaders fills Headers from their JSON, or says why it cannot.
+func (e *Entry) decodeHeaders(text string) {
+	if text != "" && json.Unmarshal([]byte(text), &e.Headers) != nil {
 		e.Headers = nil
 		e.DecodeErr = fmt.Errorf("%w: the headers are no object of texts", ErrUndecodable)
+	}
+}
+
+// decodePayload fills Payload from Raw, or says why it cannot.
+func (e *Entry) decodePayload() {
+	if e.DecodeErr != nil {
 		return
 	}
 	read := readerOf(codecKey{e.PayloadType, int32(e.PayloadVersion)})

@@ -36,8 +36,8 @@ var (
 
 // call calls the handler of a row, or asks about it.
 func (c *consumer) call(t *task) ruling {
-	if t.entry.DecodeErr != nil {
-		return c.judge(t, Failed(t.entry.DecodeErr), StillUnknown(t.entry.DecodeErr))
+	if t.row.decodePayload(); t.row.DecodeErr != nil {
+		return c.judge(t, Failed(t.row.DecodeErr), StillUnknown(t.row.DecodeErr))
 	}
 	outcome, answer := c.invoke(t)
 	return c.judge(t, outcome, answer)
@@ -62,17 +62,17 @@ func (c *consumer) invoke(t *task) (outcome Outcome, answer Answer) {
 		}
 	}()
 	if c.d.options.Extract != nil {
-		ctx = c.d.options.Extract(ctx, t.entry.Headers)
+		ctx = c.d.options.Extract(ctx, t.row.Headers)
 	}
 	if o.Started != nil {
 		ctx = o.Started(ctx, infoOf(t))
 	}
-	call := c.calls[t.entry.PayloadType]
+	call := c.calls[t.row.PayloadType]
 	if t.question {
-		answer = call.ask(ctx, deliveryOf(*t.entry), t.entry.Payload)
+		answer = call.ask(ctx, deliveryOf(t.row.Entry), t.row.Payload)
 		return outcome, answer
 	}
-	outcome = call.deliver(ctx, deliveryOf(*t.entry), t.entry.Payload)
+	outcome = call.deliver(ctx, deliveryOf(t.row.Entry), t.row.Payload)
 	return outcome, answer
 }
 
@@ -89,9 +89,9 @@ func panicked(p any) error {
 // was asked about, by the answer.
 func (c *consumer) judge(t *task, o Outcome, a Answer) ruling {
 	if t.question {
-		return c.judgeAnswer(t.entry.Claim, a)
+		return c.judgeAnswer(t.row.Claim, a)
 	}
-	claim, attempt := t.entry.Claim, t.entry.Attempt
+	claim, attempt := t.row.Claim, t.row.Attempt
 	reason := reasonOf(o.err)
 	switch o.kind {
 	case outcomeCompleted:

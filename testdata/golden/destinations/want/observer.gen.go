@@ -49,7 +49,7 @@ type DeliveryInfo struct {
 }
 
 func infoOf(t *task) DeliveryInfo {
-	e := t.entry
+	e := t.row
 	return DeliveryInfo{
 		ID: e.ID, CommandID: e.CommandID, Destination: e.Destination, PayloadType: e.PayloadType, PayloadVersion: e.PayloadVersion,
 		Attempt: e.Attempt, Headers: e.Headers, EnqueuedAt: e.EnqueuedAt, Question: t.question,

@@ -65,7 +65,7 @@ type storedCommand struct {
 	columns Columns
 }
 
-// targets are what the columns of the command are scanned into.
-func (c *storedCommand) targets() []any {
-	return []any{(*uuid.UUID)(&c.id)}
+// targets adds what the columns of the command are scanned into.
+func (c *storedCommand) targets(list []any) []any {
+	return append(list, (*[16]byte)(&c.id))
 }

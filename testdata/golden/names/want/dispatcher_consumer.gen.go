@@ -58,7 +58,7 @@ type consumer struct {
 
 // task is a claimed row on its way.
 type task struct {
-	entry    *Entry
+	row      *claimedRow
 	question bool // it is asked about, not delivered
 	c        *consumer
 	limiter  *limiter
@@ -215,29 +215,29 @@ func (c *consumer) look(at time.Time) {
 // claimedDue takes the rows of a claim that asked for limit of them. more tells
 // that the claim gave rows to others, which may have kept it from looking at
 // every key.
-func (c *consumer) claimedDue(entries []*Entry, limit int, at time.Time, more bool) {
+func (c *consumer) claimedDue(rows []*claimedRow, limit int, at time.Time, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	first := c.mark == OutboxID{}
-	short := len(entries) < limit
+	short := len(rows) < limit
 	c.mark = OutboxID{}
 	if !short {
-		for _, e := range entries {
-			if e.OrderKey == "" && compareIDs(e.ID, c.mark) > 0 {
-				c.mark = e.ID
+		for _, row := range rows {
+			if row.OrderKey == "" && compareIDs(row.ID, c.mark) > 0 {
+				c.mark = row.ID
 			}
 		}
 	}
 	c.hungry = c.again || !short || !first || c.policy.ordered && more
-	placed := c.admit(entries, at, false)
+	placed := c.admit(rows, at, false)
 	if !c.policy.per {
 		return
 	}
 	c.step = min(2*c.step, c.total())
-	if placed < len(entries) {
+	if placed < len(rows) {
 		c.step = max(1, placed)
 	}
-	if placed == 0 && !slices.ContainsFunc(entries, func(e *Entry) bool { return e.LimitKey != "" }) {
+	if placed == 0 && !slices.ContainsFunc(rows, func(row *claimedRow) bool { return row.LimitKey != "" }) {
 		// Rows from before there were limit keys cannot be left out.
 		c.hungry = c.again
 	}
@@ -245,31 +245,31 @@ func (c *consumer) claimedDue(entries []*Entry, limit int, at time.Time, more bo
 
 // admit takes claimed rows and begins as many as it may. It returns how many it
 // has kept.
-func (c *consumer) admit(entries []*Entry, at time.Time, question bool) (kept int) {
-	c.d.observer.claimed(c.policy.destination, len(entries))
+func (c *consumer) admit(rows []*claimedRow, at time.Time, question bool) (kept int) {
+	c.d.observer.claimed(c.policy.destination, len(rows))
 	now := c.d.clock.now()
-	tasks := make([]task, len(entries))
-	heads := make([]*task, 0, len(entries))
+	tasks := make([]task, len(rows))
+	heads := make([]*task, 0, len(rows))
 	last := make(map[string]*task)
-	for i, e := range entries {
+	for i, row := range rows {
 		t := &tasks[i]
-		*t = task{entry: e, question: question, c: c, limiter: c.limiterOf(e.LimitKey), claimed: at, renewed: at}
+		*t = task{row: row, question: question, c: c, limiter: c.limiterOf(row.LimitKey), claimed: at, renewed: at}
 		t.limiter.bucket.take(1)
 		c.held[t] = struct{}{}
 		c.rows++
-		if e.OrderKey == "" || question {
+		if row.OrderKey == "" || question {
 			heads = append(heads, t)
 			continue
 		}
-		if before := last[e.OrderKey]; before != nil {
+		if before := last[row.OrderKey]; before != nil {
 			before.next = t
 		} else {
 			heads = append(heads, t)
 		}
-		last[e.OrderKey] = t
+		last[row.OrderKey] = t
 	}
-	c.taken += len(entries)
-	kept = len(entries)
+	c.taken += len(rows)
+	kept = len(rows)
 	for _, t := range heads {
 		l := t.limiter
 		switch {
@@ -296,7 +296,7 @@ func (c *consumer) giveBack(t *task) (n int) {
 		n++
 		t.limiter.bucket.take(-1)
 		c.mark = OutboxID{}
-		c.answer(t, t.entry.Claim.GiveBack())
+		c.answer(t, t.row.Claim.GiveBack())
 	}
 	return n
 }
@@ -356,7 +356,7 @@ func (c *consumer) finish(t *task, v ruling) *task {
 		c.pace = took
 	}
 	c.pace += (took - c.pace) / 8
-	c.feel(t.limiter, t.entry.LimitKey, v.reach, now)
+	c.feel(t.limiter, t.row.LimitKey, v.reach, now)
 	if v.reach == notReached {
 		// The attempts do not grow, so the delays do by the calls that have failed.
 		v.settlement.delay = c.policy.delay(t.limiter.circuit.failures, rand.Float64())
@@ -586,7 +586,7 @@ func (c *consumer) left(ids []OutboxID) []OutboxID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for t := range c.held {
-		ids = append(ids, t.entry.ID)
+		ids = append(ids, t.row.ID)
 	}
 	return ids
 }
@@ -615,13 +615,13 @@ func (c *consumer) questions(now time.Time) int {
 }
 
 // claimedUnknown takes the rows of a claim that asked for limit of them.
-func (c *consumer) claimedUnknown(entries []*Entry, limit int, at time.Time) {
+func (c *consumer) claimedUnknown(rows []*claimedRow, limit int, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.askDue = len(entries) == limit
-	c.admit(entries, at, true)
+	c.askDue = len(rows) == limit
+	c.admit(rows, at, true)
 }
 
 func (t *task) attrs() []any {
-	return []any{slog.String("id", t.entry.ID.String()), slog.String("destination", string(t.entry.Destination)), slog.Int("attempt", t.entry.Attempt)}
+	return []any{slog.String("id", t.row.ID.String()), slog.String("destination", string(t.row.Destination)), slog.Int("attempt", t.row.Attempt)}
 }

@@ -214,17 +214,7 @@ type storedCommand struct {
 	columns Columns
 }
 
-// targets are what the columns of the command are scanned into.
-func (c *storedCommand) targets() []any {
-	return []any{
-		(*uuid.UUID)(&c.id),
-		&c.columns.Type,
-		&c.columns.String,
-		&c.columns.ID,
-		&c.columns.C,
-		&c.columns.Time,
-		&c.columns.UUID,
-		&c.columns.Case,
-		&c.columns.Quote,
-	}
+// targets adds what the columns of the command are scanned into.
+func (c *storedCommand) targets(list []any) []any {
+	return append(list, (*[16]byte)(&c.id), &c.columns.Type, &c.columns.String, &c.columns.ID, &c.columns.C, &c.columns.Time, &c.columns.UUID, &c.columns.Case, &c.columns.Quote)
 }

@@ -40,6 +40,10 @@ type ClaimRequest struct {
 // A claim holds for the lease of the row's destination: then
 // [Store.ReleaseExpiredClaims] may take it away. Rows whose payload or version
 // this package does not know are not claimed.
+//
+// Where a part of the claim fails, what was claimed before is returned without
+// the error, which the next call meets again if it lasts. A call that has lost
+// its connection may have claimed rows: they wait for their lease to run out.
 func (s *Store) ClaimDue(ctx context.Context, request ClaimRequest) ([]Entry, error) {
 	call, err := request.call()
 	if err != nil {
@@ -48,11 +52,11 @@ func (s *Store) ClaimDue(ctx context.Context, request ClaimRequest) ([]Entry, er
 	if len(call.destinations) == 0 {
 		return nil, nil
 	}
-	entries, err := s.backend.claimDue(ctx, call)
-	if err != nil {
+	rows, err := s.backend.claimDue(ctx, call)
+	if err != nil && len(rows) == 0 {
 		return nil, fmt.Errorf("outbox: ClaimDue: %w", err)
 	}
-	return inOrder(entries), nil
+	return decoded(inOrder(rows)), nil
 }
 
 // ClaimUnknown holds rows whose outcome is unknown and whose next question is
@@ -67,50 +71,53 @@ func (s *Store) ClaimUnknown(ctx context.Context, request ClaimRequest) ([]Entry
 	if len(call.destinations) == 0 {
 		return nil, nil
 	}
-	entries, err := s.backend.claimUnknown(ctx, call)
+	rows, err := s.backend.claimUnknown(ctx, call)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: ClaimUnknown: %w", err)
 	}
-	return byID(entries), nil
+	slices.SortFunc(rows, byID)
+	return decoded(rows), nil
 }
 
-func byID(rows []placedEntry) []Entry {
+// decoded are the rows with their payloads.
+func decoded(rows []*claimedRow) []Entry {
 	entries := make([]Entry, len(rows))
 	for i, row := range rows {
+		row.decodePayload()
 		entries[i] = row.Entry
 	}
-	slices.SortFunc(entries, func(a, b Entry) int { return compareIDs(a.ID, b.ID) })
 	return entries
 }
 
+func byID(a, b *claimedRow) int { return compareIDs(a.ID, b.ID) }
+
 // inOrder puts rows in the order of their ids, and those of one key, in the key's
 // order, at the place of the first.
-func inOrder(rows []placedEntry) []Entry {
+func inOrder(rows []*claimedRow) []*claimedRow {
 	type key struct {
 		destination Destination
 		key         string
 	}
-	heads := make(map[key]placedEntry)
+	heads := make(map[key]*claimedRow)
 	for _, row := range rows {
+		if row.OrderKey == "" {
+			continue
+		}
 		k := key{row.Destination, row.OrderKey}
-		if head, found := heads[k]; row.OrderKey != "" && (!found || row.seq < head.seq) {
+		if head, found := heads[k]; !found || row.seq < head.seq {
 			heads[k] = row
 		}
 	}
-	place := func(row placedEntry) OutboxID {
+	place := func(row *claimedRow) OutboxID {
 		if row.OrderKey == "" {
 			return row.ID
 		}
 		return heads[key{row.Destination, row.OrderKey}].ID
 	}
-	slices.SortFunc(rows, func(a, b placedEntry) int {
+	slices.SortFunc(rows, func(a, b *claimedRow) int {
 		return cmp.Or(compareIDs(place(a), place(b)), cmp.Compare(a.seq, b.seq))
 	})
-	entries := make([]Entry, len(rows))
-	for i, row := range rows {
-		entries[i] = row.Entry
-	}
-	return entries
+	return rows
 }
 
 // maxClaim bounds the rows of one destination that a call claims, so that it
@@ -124,11 +131,7 @@ func (r ClaimRequest) call() (claimCall, error) {
 	if err := checkTime(r.At); err != nil {
 		return claimCall{}, err
 	}
-	token, err := newToken()
-	if err != nil {
-		return claimCall{}, err
-	}
-	c := claimCall{token: token, worker: workerName(r.WorkerID), at: r.At}
+	c := claimCall{token: newToken(), worker: workerName(r.WorkerID), at: r.At}
 	for _, p := range policies {
 		limit, named := r.Limits[p.destination]
 		if !named || limit <= 0 {
@@ -164,14 +167,12 @@ func workerName(name string) string {
 }
 
 // newToken draws the token of a claim; 0 is kept for rows never claimed.
-func newToken() (int64, error) {
+func newToken() int64 {
 	var random [8]byte
 	for {
-		if _, err := rand.Read(random[:]); err != nil {
-			return 0, err
-		}
+		rand.Read(random[:]) // never fails, as crypto/rand says
 		if token := int64(binary.BigEndian.Uint64(random[:])); token != 0 {
-			return token, nil
+			return token
 		}
 	}
 }
@@ -207,16 +208,16 @@ func (s *Store) ExtendClaims(ctx context.Context, at time.Time, claims ...Claim)
 // that a statement never names a row twice. The rows come sorted by id: two
 // calls that share rows lock them in the same order.
 func firstOfEach[T any](list []T, id func(T) OutboxID) (first, rest []T) {
-	seen := make(map[OutboxID]bool, len(list))
-	for _, element := range list {
-		if seen[id(element)] {
+	sorted := slices.Clone(list)
+	slices.SortStableFunc(sorted, func(a, b T) int { return compareIDs(id(a), id(b)) })
+	first = sorted[:0]
+	for _, element := range sorted {
+		if n := len(first); n > 0 && id(first[n-1]) == id(element) {
 			rest = append(rest, element)
 			continue
 		}
-		seen[id(element)] = true
 		first = append(first, element)
 	}
-	slices.SortFunc(first, func(a, b T) int { return compareIDs(id(a), id(b)) })
 	return first, rest
 }
 

@@ -59,7 +59,7 @@ type storedCommand struct {
 	columns Columns
 }
 
-// targets are what the columns of the command are scanned into.
-func (c *storedCommand) targets() []any {
-	return []any{(*int64)(&c.id)}
+// targets adds what the columns of the command are scanned into.
+func (c *storedCommand) targets(list []any) []any {
+	return append(list, (*int64)(&c.id))
 }

@@ -23,11 +23,13 @@ type backend interface {
 	// queueEnqueue adds what enqueue does to a batch. The answer comes when the
 	// batch is carried out; what the callback returns is the result of closing it.
 	queueEnqueue(batch *pgx.Batch, command Command, rows []newRow, answer func([]placed, error) error)
-	claimDue(ctx context.Context, c claimCall) ([]placedEntry, error)
-	claimUnknown(ctx context.Context, c claimCall) ([]placedEntry, error)
+	// claimDue may return rows and an error. Then those rows are claimed, and what
+	// the error tells of was under other tokens: see claimError.
+	claimDue(ctx context.Context, c claimCall) ([]*claimedRow, error)
+	claimUnknown(ctx context.Context, c claimCall) ([]*claimedRow, error)
 	// settle applies each settlement whose fence holds, all in one transaction,
 	// and answers with the rows that it changed. No id occurs twice.
-	settle(ctx context.Context, settlements []settlement) (map[OutboxID]bool, error)
+	settle(ctx context.Context, settlements []settlement) ([]OutboxID, error)
 	// states says where rows stand; a row that is missing is missing there.
 	states(ctx context.Context, ids []OutboxID) (map[OutboxID]rowState, error)
 	extendClaims(ctx context.Context, claims []Claim, at time.Time) (map[OutboxID]bool, error)
@@ -67,19 +69,31 @@ type claimCall struct {
 	at           time.Time
 }
 
-// less is the call for what is left to claim when some rows are.
-func (c claimCall) less(claimed []placedEntry) claimCall {
-	c.limits = slices.Clone(c.limits)
-	for _, e := range claimed {
-		c.limits[slices.Index(c.destinations, string(e.Destination))]--
+// less is the call for what is left to claim when some rows are, under a token of
+// its own.
+func (c claimCall) less(claimed []*claimedRow) claimCall {
+	c.limits, c.token = slices.Clone(c.limits), newToken()
+	for _, row := range claimed {
+		c.limits[slices.Index(c.destinations, string(row.Destination))]--
 	}
 	return c
 }
 
-// placedEntry is a claimed row and, of ordered rows, its place within the key.
-type placedEntry struct {
+// claimError is a statement that claims and has failed. It may have been carried
+// out all the same, without an answer.
+type claimError struct {
+	token int64 // under which it would have claimed
+	err   error
+}
+
+func (e *claimError) Error() string { return e.err.Error() }
+func (e *claimError) Unwrap() error { return e.err }
+
+// claimedRow is a row as a claim returns it. Its payload is not decoded yet: a
+// dispatcher has its handlers' goroutines do that beside one another.
+type claimedRow struct {
 	Entry
-	seq int64
+	seq int64 // of ordered rows, the place within the key
 }
 
 // settleOp is what a settlement does. Those that share a statement are apart

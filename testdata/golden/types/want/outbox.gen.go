@@ -307,23 +307,7 @@ type storedCommand struct {
 	columns Columns
 }
 
-// targets are what the columns of the command are scanned into.
-func (c *storedCommand) targets() []any {
-	return []any{
-		(*string)(&c.id),
-		&c.columns.TenantID,
-		&c.columns.Region,
-		&c.columns.Account,
-		&c.columns.Shard,
-		&c.columns.Urgent,
-		&c.columns.BookedAt,
-		&c.columns.BookedOn,
-		&c.columns.ParentID,
-		&c.columns.Note,
-		&c.columns.Contract,
-		&c.columns.Priority,
-		&c.columns.Archived,
-		&c.columns.SeenAt,
-		&c.columns.DueOn,
-	}
+// targets adds what the columns of the command are scanned into.
+func (c *storedCommand) targets(list []any) []any {
+	return append(list, (*string)(&c.id), (*[16]byte)(&c.columns.TenantID), &c.columns.Region, &c.columns.Account, &c.columns.Shard, &c.columns.Urgent, &c.columns.BookedAt, &c.columns.BookedOn, &c.columns.ParentID, &c.columns.Note, &c.columns.Contract, &c.columns.Priority, &c.columns.Archived, &c.columns.SeenAt, &c.columns.DueOn)
 }

@@ -466,16 +466,29 @@ func (d *Dispatcher) claimDue(ctx context.Context, now time.Time) error {
 	at := d.clock.now()
 	rows, err := d.store.backend.claimDue(ctx, call)
 	if err != nil {
-		d.doubtful = append(d.doubtful, call.token)
-		return err
-	}
-	entries := byDestination(inOrder(rows))
-	for _, c := range d.consumers {
-		if limit := request.Limits[c.policy.destination]; limit > 0 {
-			c.claimedDue(entries[c.policy.destination], limit, at, len(rows) > 0)
+		d.doubt(err)
+		if len(rows) == 0 {
+			return err
 		}
 	}
-	return nil
+	parts := byDestination(inOrder(rows))
+	for _, c := range d.consumers {
+		if limit := request.Limits[c.policy.destination]; limit > 0 {
+			c.claimedDue(parts[c.policy.destination], limit, at, len(rows) > 0)
+		}
+	}
+	if err != nil {
+		d.hunger(false)
+	}
+	return err
+}
+
+// doubt notes what a statement may have claimed that seemed to fail.
+func (d *Dispatcher) doubt(err error) {
+	var failed *claimError
+	if errors.As(err, &failed) {
+		d.doubtful = append(d.doubtful, failed.token)
+	}
 }
 
 // recaller is a backend whose claims may be carried out without an answer.
@@ -512,27 +525,32 @@ func (d *Dispatcher) ask(ctx context.Context, now time.Time) error {
 	if len(request.Limits) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, statementTime)
-	defer cancel()
-	at := d.clock.now()
-	rows, err := d.store.ClaimUnknown(ctx, request)
+	call, err := request.call()
 	if err != nil {
 		return err
 	}
-	entries := byDestination(rows)
+	ctx, cancel := context.WithTimeout(ctx, statementTime)
+	defer cancel()
+	at := d.clock.now()
+	rows, err := d.store.backend.claimUnknown(ctx, call)
+	if err != nil {
+		d.doubt(err)
+		return err
+	}
+	slices.SortFunc(rows, byID)
+	parts := byDestination(rows)
 	for _, c := range d.consumers {
 		if limit := request.Limits[c.policy.destination]; limit > 0 {
-			c.claimedUnknown(entries[c.policy.destination], limit, at)
+			c.claimedUnknown(parts[c.policy.destination], limit, at)
 		}
 	}
 	return nil
 }
 
-func byDestination(entries []Entry) map[Destination][]*Entry {
-	parts := make(map[Destination][]*Entry)
-	for i := range entries {
-		e := &entries[i]
-		parts[e.Destination] = append(parts[e.Destination], e)
+func byDestination(rows []*claimedRow) map[Destination][]*claimedRow {
+	parts := make(map[Destination][]*claimedRow)
+	for _, row := range rows {
+		parts[row.Destination] = append(parts[row.Destination], row)
 	}
 	return parts
 }

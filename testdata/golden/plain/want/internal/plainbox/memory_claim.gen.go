@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func (m *memory) claimDue(ctx context.Context, c claimCall) (claimed []placedEntry, err error) {
+func (m *memory) claimDue(ctx context.Context, c claimCall) (claimed []*claimedRow, err error) {
 	err = m.do(ctx, func(tx *memoryTx) error {
 		at := m.at(c.at)
 		for i, d := range c.destinations {
@@ -156,7 +156,7 @@ func (tx *memoryTx) takeRuns(w *walk, heads []*memoryState, c claimCall, at time
 	return taken
 }
 
-func (m *memory) claimUnknown(ctx context.Context, c claimCall) (claimed []placedEntry, err error) {
+func (m *memory) claimUnknown(ctx context.Context, c claimCall) (claimed []*claimedRow, err error) {
 	err = m.do(ctx, func(tx *memoryTx) error {
 		at := m.at(c.at)
 		for i, d := range c.destinations {

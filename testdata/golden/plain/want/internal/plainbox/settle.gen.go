@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -162,44 +163,37 @@ func (s *Store) settleOne(ctx context.Context, one Settlement) error {
 // settle carries out settlements and answers for each, in order. The error says
 // that nothing is known of any of them.
 func (s *Store) settle(ctx context.Context, list []Settlement) ([]error, error) {
-	type indexed struct {
-		Settlement
-		index int
-	}
 	answers := make([]error, len(list))
-	var rest []indexed
+	rest := make([]int, 0, len(list)) // what is to be carried out, by its place in the list
 	for i, one := range list {
-		one.reason = cleanText(one.reason, maxText)
-		one.ref = cleanText(one.ref, maxText)
 		if err := checkTime(one.at); err != nil {
 			answers[i] = fmt.Errorf("outbox: %s: %w", one, err)
 			continue
 		}
-		rest = append(rest, indexed{one, i})
+		rest = append(rest, i)
 	}
 	for len(rest) > 0 {
 		// What is said twice of a row is done one after the other.
-		var round []indexed
-		round, rest = firstOfEach(rest, func(one indexed) OutboxID { return one.claim.ID })
+		var round []int
+		round, rest = firstOfEach(rest, func(i int) OutboxID { return list[i].claim.ID })
 		for try := 0; len(round) > 0; try++ {
 			batch := make([]settlement, len(round))
-			for i, one := range round {
-				batch[i] = one.settlement
+			for n, i := range round {
+				batch[n] = list[i].settlement
+				batch[n].reason, batch[n].ref = cleanText(batch[n].reason, maxText), cleanText(batch[n].ref, maxText)
 			}
 			changed, err := s.backend.settle(ctx, batch)
 			if err != nil {
 				return nil, err
 			}
-			var missed []indexed
-			var ids []OutboxID
-			for _, one := range round {
-				if !changed[one.claim.ID] {
-					missed = append(missed, one)
-					ids = append(ids, one.claim.ID)
-				}
-			}
-			if len(missed) == 0 {
+			if len(changed) == len(round) {
 				break
+			}
+			done := set(changed)
+			missed := slices.DeleteFunc(round, func(i int) bool { return done[list[i].claim.ID] })
+			ids := make([]OutboxID, len(missed))
+			for n, i := range missed {
+				ids[n] = list[i].claim.ID
 			}
 			states, err := s.backend.states(ctx, ids)
 			if err != nil {
@@ -208,15 +202,16 @@ func (s *Store) settle(ctx context.Context, list []Settlement) ([]error, error) 
 			// A row that has moved between the settle and this look may be
 			// where the settle is accepted; one more try, not a race without end.
 			round = round[:0]
-			for _, one := range missed {
+			for _, i := range missed {
+				one := list[i]
 				state, found := states[one.claim.ID]
 				switch v := one.judge(state); {
 				case !found:
-					answers[one.index] = &ClaimError{Operation: one.operation, ID: one.claim.ID, Err: ErrNotFound}
+					answers[i] = &ClaimError{Operation: one.operation, ID: one.claim.ID, Err: ErrNotFound}
 				case v == again && try == 0:
-					round = append(round, one)
+					round = append(round, i)
 				case v != accepted:
-					answers[one.index] = conflict(one.operation, one.claim.ID, state)
+					answers[i] = conflict(one.operation, one.claim.ID, state)
 				}
 			}
 		}
