@@ -69,24 +69,31 @@ func TestNotifications(t *testing.T) {
 	}
 }
 
-// TestNotificationsAreLimited has a process tell of many messages.
+// TestNotificationsAreLimited has a process tell of many messages: of some that
+// come together, of others once in a while, and never of none for longer.
 func TestNotificationsAreLimited(t *testing.T) {
-	var n notifier
-	now := time.Now()
-	var told []time.Duration
-	for i := range 100 {
-		if at := now.Add(time.Duration(i) * time.Millisecond); n.due(at) {
-			told = append(told, at.Sub(now))
+	n := newNotifier()
+	start := time.Now()
+	told, last := 0, time.Duration(0)
+	for at := time.Duration(0); at < time.Second; at += time.Millisecond {
+		switch due := n.due(start.Add(at)); {
+		case due:
+			told, last = told+1, at
+		case at-last >= notifyEvery:
+			t.Errorf("at %s nothing is told, the last was at %s", at, last)
+		}
+		if at == 5*time.Millisecond && told != 6 {
+			t.Errorf("of 6 messages that came together %d were told of", told)
 		}
 	}
-	if len(told) != 10 || told[0] != 0 || told[9] != 9*notifyEvery {
-		t.Errorf("told after %v", told)
+	if most := int(time.Second/notifyEvery) + 10; told > most {
+		t.Errorf("told %d times, want at most %d", told, most)
 	}
 }
 
 // TestNotificationsOfLaterMessages are not sent: there is nothing to do.
 func TestNotificationsOfLaterMessages(t *testing.T) {
-	p := newPostgres(nil, nil, &notifier{})
+	p := newPostgres(nil, nil, newNotifier())
 	if p.notifies([]newRow{{due: someDay}, {due: someDay}}) {
 		t.Error("messages for later were told of")
 	}
