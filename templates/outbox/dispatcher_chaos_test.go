@@ -25,7 +25,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 )
 
-var chaosTime = flag.Duration("chaos", 12*time.Second, "how long TestKilledDispatchers kills dispatchers")
+var chaosTime = flag.Duration("chaos", time.Minute, "how long TestKilledDispatchers kills dispatchers")
 
 // What a process finds in its environment that is a dispatcher and no test.
 const (

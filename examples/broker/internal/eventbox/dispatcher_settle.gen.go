@@ -5,6 +5,7 @@ package eventbox
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,6 +29,7 @@ const (
 type settler struct {
 	d    *Dispatcher
 	wake chan struct{}
+	said []Settlement // of the batch that is written
 
 	mu      sync.Mutex
 	waiting []settling
@@ -47,15 +49,13 @@ func (s *settler) add(t *task, settlement Settlement) {
 	notify(s.wake)
 }
 
-// take returns what waits, at most n of it.
-func (s *settler) take(n int) []settling {
+// take adds to a batch what waits, at most n of it.
+func (s *settler) take(batch []settling, n int) []settling {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n = min(n, len(s.waiting))
-	batch := s.waiting[:n:n]
-	if s.waiting = s.waiting[n:]; len(s.waiting) == 0 {
-		s.waiting = nil
-	}
+	batch = append(batch, s.waiting[:n]...)
+	s.waiting = slices.Delete(s.waiting, 0, n)
 	return batch
 }
 
@@ -64,13 +64,15 @@ func (s *settler) take(n int) []settling {
 // batch that could not be written until it is: a lost answer does not tell whether
 // it was.
 func (s *settler) run(ctx context.Context) {
-	var batch, refused []settling
+	var room, batch, refused []settling
 	pause := backoff{}
 	size := settleBatch
 	for ctx.Err() == nil {
 		if len(batch) == 0 {
 			// What was refused is tried again when the rest is written.
-			batch, refused = append(refused, s.take(settleBatch)...), nil
+			clear(room)
+			batch = s.take(append(room[:0], refused...), settleBatch)
+			room, refused = batch, nil
 			if len(batch) == 0 {
 				select {
 				case <-s.wake:
@@ -130,13 +132,13 @@ func (s *settler) clear() {
 
 // write writes a batch.
 func (s *settler) write(ctx context.Context, batch []settling) error {
-	settlements := make([]Settlement, len(batch))
-	for i, one := range batch {
-		settlements[i] = one.s
+	s.said = s.said[:0]
+	for _, one := range batch {
+		s.said = append(s.said, one.s)
 	}
 	ctx, cancel := context.WithTimeout(ctx, statementTime)
 	defer cancel()
-	answers, err := s.d.store.settle(ctx, settlements)
+	answers, err := s.d.store.settle(ctx, s.said)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ package eventbox
 
 import (
 	"bytes"
+	"math"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -14,8 +15,8 @@ const maxReadDepth = 10_000
 
 // jsonNode is one value of a JSON text.
 type jsonNode struct {
-	start, end int // of its text
-	next       int // index of the node behind it and all that it holds
+	start, end int32 // of its text; Postgres stores none that is longer
+	next       int32 // index of the node behind it and all that it holds
 }
 
 // A jsonText is a JSON text (RFC 8259), checked and taken apart in one pass.
@@ -32,7 +33,7 @@ type jsonText struct {
 func parseText(data []byte, maxDepth int) (*jsonText, bool) {
 	t := &jsonText{data: data, nodes: make([]jsonNode, 0, 8+len(data)/12)}
 	t.space()
-	if !t.value(maxDepth) {
+	if len(data) > math.MaxInt32 || !t.value(maxDepth) {
 		return t, false
 	}
 	t.space()
@@ -70,7 +71,7 @@ func (t *jsonText) accept(c byte) bool {
 // value takes one value apart that nests at most depth deep.
 func (t *jsonText) value(depth int) bool {
 	at := len(t.nodes)
-	t.nodes = append(t.nodes, jsonNode{start: t.pos})
+	t.nodes = append(t.nodes, jsonNode{start: int32(t.pos)})
 	var ok bool
 	switch t.peek() {
 	case '{':
@@ -90,7 +91,7 @@ func (t *jsonText) value(depth int) bool {
 	default:
 		ok = t.number()
 	}
-	t.nodes[at].end, t.nodes[at].next = t.pos, len(t.nodes)
+	t.nodes[at].end, t.nodes[at].next = int32(t.pos), int32(len(t.nodes))
 	return ok
 }
 

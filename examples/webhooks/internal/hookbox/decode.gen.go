@@ -61,8 +61,11 @@ func unmarshal[T any, D decodable[T]](data []byte, v D) error {
 
 func (t *jsonText) at(node int) jsonValue {
 	n := t.nodes[node]
-	return jsonValue{text: t, raw: t.data[n.start:n.end], first: node + 1, end: n.next}
+	return jsonValue{text: t, raw: t.data[n.start:n.end], first: node + 1, end: int(n.next)}
 }
+
+// behind is the node behind a node and all that it holds.
+func (t *jsonText) behind(node int) int { return int(t.nodes[node].next) }
 
 // kind is the byte that the value begins with.
 func (v jsonValue) kind() byte { return v.raw[0] }
@@ -86,7 +89,7 @@ func (v jsonValue) object() jsonValue {
 // field finds a field of an object; of several with one name the last counts.
 func (v jsonValue) field(name string) (jsonValue, bool) {
 	found := -1
-	for key := v.first; key < v.end; key = v.text.nodes[key+1].next {
+	for key := v.first; key < v.end; key = v.text.behind(key + 1) {
 		if v.text.isName(key, name) {
 			found = key + 1
 		}

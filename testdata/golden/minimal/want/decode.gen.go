@@ -53,7 +53,7 @@ func unmarshal[T any, D decodable[T]](data []byte, v D) error {
 
 func (t *jsonText) at(node int) jsonValue {
 	n := t.nodes[node]
-	return jsonValue{text: t, raw: t.data[n.start:n.end], first: node + 1, end: n.next}
+	return jsonValue{text: t, raw: t.data[n.start:n.end], first: node + 1, end: int(n.next)}
 }
 
 // kind is the byte that the value begins with.

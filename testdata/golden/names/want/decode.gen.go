@@ -61,8 +61,11 @@ func unmarshal[T any, D decodable[T]](data []byte, v D) error {
 
 func (t *jsonText) at(node int) jsonValue {
 	n := t.nodes[node]
-	return jsonValue{text: t, raw: t.data[n.start:n.end], first: node + 1, end: n.next}
+	return jsonValue{text: t, raw: t.data[n.start:n.end], first: node + 1, end: int(n.next)}
 }
+
+// behind is the node behind a node and all that it holds.
+func (t *jsonText) behind(node int) int { return int(t.nodes[node].next) }
 
 // kind is the byte that the value begins with.
 func (v jsonValue) kind() byte { return v.raw[0] }
@@ -86,7 +89,7 @@ func (v jsonValue) object() jsonValue {
 // field finds a field of an object; of several with one name the last counts.
 func (v jsonValue) field(name string) (jsonValue, bool) {
 	found := -1
-	for key := v.first; key < v.end; key = v.text.nodes[key+1].next {
+	for key := v.first; key < v.end; key = v.text.behind(key + 1) {
 		if v.text.isName(key, name) {
 			found = key + 1
 		}
@@ -182,7 +185,7 @@ func decodeList[T any](decode decoder[T]) decoder[[]T] {
 			return nil
 		}
 		list := []T{}
-		for node := v.first; node < v.end && v.text.err == nil; node = v.text.nodes[node].next {
+		for node := v.first; node < v.end && v.text.err == nil; node = v.text.behind(node) {
 			list = append(list, decode(v.text.at(node)))
 			if v.text.err != nil {
 				v.text.err.within(indexStep(len(list) - 1))
@@ -199,7 +202,7 @@ func decodeMap[T any](decode decoder[T]) decoder[map[string]T] {
 			return nil
 		}
 		m := map[string]T{}
-		for node := v.first; node < v.end && v.text.err == nil; node = v.text.nodes[node+1].next {
+		for node := v.first; node < v.end && v.text.err == nil; node = v.text.behind(node + 1) {
 			key := decodeString(v.text.at(node))
 			m[key] = decode(v.text.at(node + 1))
 			if v.text.err != nil {

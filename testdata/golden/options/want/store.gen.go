@@ -47,7 +47,7 @@ type Store struct {
 
 // New returns a Store over db. The tables must be there: see [Migrate].
 func New(db DB, options Options) *Store {
-	return &Store{backend: newPostgres(db, &orderKeys{}, &notifier{}), options: options}
+	return &Store{backend: newPostgres(db, &orderKeys{}, newNotifier()), options: options}
 }
 
 // With returns the store within a transaction of the caller's: what it does is

@@ -11,25 +11,30 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// notifyEvery is how often a process tells of new messages at the most. Commits
-// that notify wait for one another, so each enqueue must not.
+// notifyEvery is how often a process that enqueues all the time tells of it.
+// Commits that notify wait for one another, so each enqueue must not.
 const notifyEvery = 10 * time.Millisecond
 
-// notifier limits the notifications of a process.
+// notifier limits the notifications of a process. Where messages are rare each is
+// told of, also when some come close together.
 type notifier struct {
-	mu   sync.Mutex
-	last time.Time
+	mu     sync.Mutex
+	bucket bucket
 }
 
-// due tells whether new messages are to be told of now. The answer true is given
-// once in notifyEvery.
+func newNotifier() *notifier {
+	return &notifier{bucket: bucket{rate: float64(time.Second / notifyEvery)}}
+}
+
+// due tells whether new messages are to be told of now. If not, others have been
+// within notifyEvery.
 func (n *notifier) due(now time.Time) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if now.Sub(n.last) < notifyEvery {
+	if n.bucket.available(now) == 0 {
 		return false
 	}
-	n.last = now
+	n.bucket.take(1)
 	return true
 }
 
