@@ -11,6 +11,7 @@ import (
 	"github.com/outboxgen/outboxgen/generator/emit"
 	"github.com/outboxgen/outboxgen/generator/model"
 	"github.com/outboxgen/outboxgen/schema"
+	"github.com/outboxgen/outboxgen/templates"
 )
 
 var update = flag.Bool("update", false, "record what is emitted instead of comparing it")
@@ -38,22 +39,30 @@ func parseModel(t testing.TB, source string) *model.Model {
 	return m
 }
 
-// TestReferenceIsWhatIsEmitted holds the package of the fixed files to what is
-// emitted for the specification beside it: what they are compiled and tested
+// TestReferenceIsWhatIsEmitted holds the packages of the fixed files to what is
+// emitted for the specification beside them: what they are compiled and tested
 // with there is what every other package has in its place.
 func TestReferenceIsWhatIsEmitted(t *testing.T) {
-	const dir = "../../templates/outbox"
-	files, err := emit.Files(readModel(t, filepath.Join(dir, "outbox.yaml")))
+	const dir = "../../templates"
+	m := readModel(t, filepath.Join(dir, "outbox/outbox.yaml"))
+	files, err := emit.Files(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range files {
+		files[i].Path = "outbox/" + files[i].Path
+	}
+	kit, err := emit.TestKit(m, templates.TestKitImport)
 	if err != nil {
 		t.Fatal(err)
 	}
 	emitted := map[string]bool{}
-	for _, file := range files {
+	for _, file := range append(files, kit...) {
 		if !file.Specific {
 			continue
 		}
-		emitted[file.Path] = true
 		name := filepath.Join(dir, file.Path)
+		emitted[name] = true
 		if *update {
 			if err := os.WriteFile(name, file.Content, 0o644); err != nil {
 				t.Fatal(err)
@@ -69,12 +78,12 @@ func TestReferenceIsWhatIsEmitted(t *testing.T) {
 			t.Errorf("%s is not what is emitted; run this test with -update (-recorded +emitted):\n%s", file.Path, diff)
 		}
 	}
-	recorded, err := filepath.Glob(filepath.Join(dir, "*.gen.go"))
+	recorded, err := filepath.Glob(filepath.Join(dir, "outbox*", "*.gen.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range recorded {
-		if !emitted[filepath.Base(name)] {
+		if !emitted[name] {
 			t.Errorf("%s is no longer emitted; remove it", name)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/shopspring/decimal"
 
 	"github.com/outboxgen/outboxgen/internal/pgtest"
@@ -56,24 +57,18 @@ func TestConformanceOfMemory(t *testing.T) {
 }
 
 func TestConformanceOfPostgres(t *testing.T) {
-	pool := pgtest.Pool(t)
-	if err := outbox.Migrate(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
-	exec := func(t *testing.T, sql string, args ...any) {
-		t.Helper()
-		if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
-			t.Fatal(err)
-		}
-	}
+	server := pgtest.Pool(t)
+	var pool *pgxpool.Pool
 	Conformance(t, Subject{
 		Open: func(t *testing.T) (*outbox.Store, DB) {
-			exec(t, "TRUNCATE outbox_message, outbox_queue, outbox_outcome, outbox_hold")
+			pool = Scratch(t, server)
 			return outbox.New(pool, outbox.Options{}), pool
 		},
 		Command: command, Message: message,
 		Corrupt: func(t *testing.T, id outbox.OutboxID) {
-			exec(t, `UPDATE outbox_message SET payload = '"none"' WHERE outbox_id = $1`, id.String())
+			if _, err := pool.Exec(t.Context(), `UPDATE outbox_message SET payload = '"none"' WHERE outbox_id = $1`, id.String()); err != nil {
+				t.Fatal(err)
+			}
 		},
 	})
 }

@@ -5,17 +5,17 @@ package uuidtest
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	outbox "github.com/outboxgen/outboxgen/testdata/golden/names/want"
 )
 
-// DB is what the suite begins transactions on: a *pgxpool.Pool, a *pgx.Conn, or
-// a *MemoryDB of the package.
+// DB is what the suite begins transactions on, several at a time: a *pgxpool.Pool,
+// or a *MemoryDB of the package. They are to be read committed.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
@@ -23,63 +23,89 @@ type DB interface {
 // Subject is what [Conformance] tests.
 type Subject struct {
 	// Open returns the store and its database, for each case anew. The tables
-	// must have no rows: give them a schema of their own.
+	// must have no rows: see [Scratch].
 	Open func(t *testing.T) (*outbox.Store, DB)
 	// Command returns the command that messages are enqueued for.
 	Command func() outbox.Command
 	// Message returns a message for the destination, due at once, whose content,
 	// idempotency key and order key no other has.
 	Message func(outbox.Destination) outbox.Message
+	// Pair returns two messages for the destination that have the same order key,
+	// and idempotency keys of their own. It is called for destinations that have
+	// both order_by and idempotency_key: elsewhere one message is enqueued under
+	// two keys. Nil skips the cases that need it.
+	Pair func(outbox.Destination) (first, second outbox.Message)
 	// Corrupt makes the stored payload of a row one that cannot be read. Nil
-	// leaves the cases out that need it.
+	// skips the case that needs it.
 	Corrupt func(t *testing.T, id outbox.OutboxID)
 }
 
 // Conformance tests that a database keeps the promises of the outbox, for each
-// destination: run it on the server that production runs on.
+// destination that takes messages: run it on the server that production runs on.
+// It tries every operation on a row in every state, under its own claim, a lost
+// one and none, and compares the answer and the whole row; then what several
+// transactions do to each other.
 func Conformance(t *testing.T, subject Subject) {
-	stats, err := subject.open(t).store.Stats(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range stats.Destinations {
-		t.Run(string(d.Destination), func(t *testing.T) {
+	for _, p := range policies {
+		t.Run(string(p.destination), func(t *testing.T) {
+			t.Run("table", func(t *testing.T) { testTable(subject.open(t, p)) })
 			for _, test := range conformanceCases {
-				if test.corrupts && subject.Corrupt == nil {
+				if test.only != nil && !test.only(p) {
 					continue
 				}
 				t.Run(test.behaviour, func(t *testing.T) {
-					c := subject.open(t)
-					c.destination = d.Destination
+					c := subject.open(t, p)
 					test.run(c)
-					check, err := c.store.CheckRows(t.Context())
-					c.must(err)
-					if check != (outbox.RowCheck{}) {
-						t.Errorf("rows are not sound: %+v", check)
-					}
+					c.sound()
 				})
 			}
 		})
 	}
 }
 
+// policy is what the specification says of a destination.
+type policy struct {
+	destination   outbox.Destination
+	idempotent    bool
+	ordered       bool          // the rows of one order key are delivered in their order
+	keyed         bool          // fields of the payload make the idempotency key
+	lease         time.Duration // age at which a claim counts as abandoned
+	maxAttempts   int           // 0 = unlimited
+	byHand        bool          // nobody is asked about an unknown outcome
+	firstQuestion time.Duration // from an unknown outcome to the first question
+	giveUp        time.Duration // from an unknown outcome to the last question; 0 = nobody gives up
+	keepCompleted time.Duration // keepForever, or 0 where rows are removed as they complete
+	keepFailed    time.Duration // keepForever, or the age at which Purge removes rows
+	expires       time.Duration // age at which a row that was not delivered fails; 0 = never
+}
+
+// keepForever is the retention of rows that are never purged.
+const keepForever time.Duration = -1
+
 // conformance is one case that is being run.
 type conformance struct {
 	*testing.T
-	subject     Subject
-	store       *outbox.Store
-	db          DB
-	command     outbox.Command
-	destination outbox.Destination
-	claimed     time.Time // when the last row was, by the database's clock
+	subject Subject
+	store   *outbox.Store
+	db      DB
+	tx      pgx.Tx // that the store and db are; nil = they are in none
+	command outbox.Command
+	policy  policy
+	current outbox.Claim // the row's own; no token = it has none
+	lost    outbox.Claim // an older one; no token = there is none
+
+	// Of an operation of the table:
+	row        outbox.Record // as it is before; zero = it is missing
+	claimed    []outbox.Entry
+	start, end time.Time // by the database's clock
 }
 
 // open opens a store and refuses one that has rows: the suite claims and changes
 // whatever is due.
-func (s Subject) open(t *testing.T) *conformance {
+func (s Subject) open(t *testing.T, p policy) *conformance {
 	t.Helper()
 	store, db := s.Open(t)
-	c := &conformance{T: t, subject: s, store: store, db: db, command: s.Command()}
+	c := &conformance{T: t, subject: s, store: store, db: db, command: s.Command(), policy: p}
 	c.must(empty(t.Context(), store))
 	return c
 }
@@ -93,6 +119,42 @@ func empty(ctx context.Context, store *outbox.Store) error {
 	return err
 }
 
+// within is the case in a transaction, or within a savepoint of its transaction,
+// that is rolled back when t ends.
+func (c *conformance) within(t *testing.T) *conformance {
+	t.Helper()
+	inner := *c
+	inner.T = t
+	inner.tx = inner.begin()
+	inner.db, inner.store = inner.tx, c.store.With(inner.tx).Store
+	return &inner
+}
+
+// begin begins a transaction that is rolled back when the test ends, unless it
+// has ended before.
+func (c *conformance) begin() pgx.Tx {
+	c.Helper()
+	tx, err := c.db.Begin(c.Context())
+	c.must(err)
+	c.Cleanup(func() {
+		// The context of a test is over when its cleanups run.
+		if err := tx.Rollback(context.WithoutCancel(c.Context())); err != nil && !errors.Is(err, pgx.ErrTxClosed) {
+			c.Error(err)
+		}
+	})
+	return tx
+}
+
+// now reads the database's clock. In memory it is the host's, to the microsecond.
+func (c *conformance) now() (now time.Time) {
+	c.Helper()
+	if c.tx.Conn() == nil {
+		return time.Now().Truncate(time.Microsecond)
+	}
+	c.must(c.tx.QueryRow(c.Context(), "SELECT clock_timestamp()").Scan(&now))
+	return now
+}
+
 func (c *conformance) must(err error) {
 	c.Helper()
 	if err != nil {
@@ -100,17 +162,65 @@ func (c *conformance) must(err error) {
 	}
 }
 
-// refused fails the test when the error is another than the expected one, or
-// when the row was changed.
-func (c *conformance) refused(before outbox.Record, err, want error) {
+// expect stops the test when an operation returned another number of rows.
+func (c *conformance) expect(operation string, got, want int) {
+	c.Helper()
+	if got != want {
+		c.Fatalf("%s returned %d rows, want %d", operation, got, want)
+	}
+}
+
+// is fails the test when the error is another than the expected one.
+func (c *conformance) is(err, want error) {
 	c.Helper()
 	if !errors.Is(err, want) {
 		c.Errorf("the error is %v, want %v", err, want)
 	}
-	after := c.get(before.ID)
-	if after.Status != before.Status || after.Claim != before.Claim || after.Attempt != before.Attempt || after.LastFailure != before.LastFailure {
-		c.Errorf("the row was changed: %v failed by %q, before %v by %q", after, after.LastFailure, before, before.LastFailure)
+}
+
+// sound fails the test when a message does not stand in exactly one place.
+func (c *conformance) sound() {
+	c.Helper()
+	check, err := c.store.CheckRows(c.Context())
+	c.must(err)
+	if check != (outbox.RowCheck{}) {
+		c.Errorf("rows are not sound: %+v", check)
 	}
+}
+
+// message is one that does not expire while the suite runs.
+func (c *conformance) message() outbox.Message {
+	m := c.subject.Message(c.policy.destination)
+	if c.policy.expires > 0 {
+		m = m.ExpiresAt(expiry)
+	}
+	return m
+}
+
+// messages are n of them.
+func (c *conformance) messages(n int) []outbox.Message {
+	messages := make([]outbox.Message, n)
+	for i := range messages {
+		messages[i] = c.message()
+	}
+	return messages
+}
+
+// pair is two messages of one order key.
+func (c *conformance) pair() (first, second outbox.Message) {
+	c.Helper()
+	if !c.policy.keyed {
+		m := c.message()
+		return m, m.WithKey(uuid.NewString())
+	}
+	if c.subject.Pair == nil {
+		c.Skip("Subject.Pair is nil")
+	}
+	first, second = c.subject.Pair(c.policy.destination)
+	if c.policy.expires > 0 {
+		first, second = first.ExpiresAt(expiry), second.ExpiresAt(expiry)
+	}
+	return first, second
 }
 
 func (c *conformance) enqueue(messages ...outbox.Message) (answers []outbox.Enqueued) {
@@ -122,41 +232,37 @@ func (c *conformance) enqueue(messages ...outbox.Message) (answers []outbox.Enqu
 	return answers
 }
 
-// enqueueOne enqueues a message and returns the id of its row.
-func (c *conformance) enqueueOne() outbox.OutboxID {
+// enqueuePair enqueues two messages of one order key and returns their ids.
+func (c *conformance) enqueuePair() (first, second outbox.OutboxID) {
 	c.Helper()
-	return c.enqueue(c.subject.Message(c.destination))[0].ID
+	answers := c.enqueue(c.pair())
+	return answers[0].ID, answers[1].ID
 }
 
-func (c *conformance) claim(at time.Time) []outbox.Entry {
+func (c *conformance) request(limit int, at time.Time) outbox.ClaimRequest {
+	return outbox.ClaimRequest{WorkerID: worker, Limits: map[outbox.Destination]int{c.policy.destination: limit}, At: at}
+}
+
+// claim claims what is due at a time, at most limit rows; zero means the present.
+func (c *conformance) claim(limit int, at time.Time) []outbox.Entry {
 	c.Helper()
-	entries, err := c.store.ClaimDue(c.Context(), outbox.ClaimRequest{
-		WorkerID: "conformance", Limits: map[outbox.Destination]int{c.destination: 10}, At: at,
-	})
+	entries, err := c.store.ClaimDue(c.Context(), c.request(limit, at))
 	c.must(err)
 	return entries
 }
 
-// claimOne claims the only row that is due.
-func (c *conformance) claimOne() outbox.Entry {
+// claimOne claims the only row that is due at a time.
+func (c *conformance) claimOne(at time.Time) outbox.Entry {
 	c.Helper()
-	entries := c.claim(time.Time{})
-	if len(entries) != 1 {
-		c.Fatalf("ClaimDue returned %d rows, want 1", len(entries))
-	}
-	c.claimed = c.get(entries[0].ID).ClaimedAt
+	entries := c.claim(10, at)
+	c.expect("ClaimDue", len(entries), 1)
+	c.lost, c.current = c.current, entries[0].Claim
 	return entries[0]
 }
 
-// later is a time that has not come, and at which no row has expired that lives
-// longer than a minute.
-func (c *conformance) later() time.Time { return c.claimed.Add(time.Minute) }
-
-func (c *conformance) claimsNothing(at time.Time) {
+func (c *conformance) claimsNothing() {
 	c.Helper()
-	if entries := c.claim(at); len(entries) > 0 {
-		c.Errorf("ClaimDue returned %v", entries)
-	}
+	c.expect("ClaimDue", len(c.claim(10, time.Time{})), 0)
 }
 
 func (c *conformance) get(id outbox.OutboxID) outbox.Record {
@@ -166,139 +272,13 @@ func (c *conformance) get(id outbox.OutboxID) outbox.Record {
 	return record
 }
 
-func (c *conformance) is(id outbox.OutboxID, want outbox.Status) {
+// find is the row, or the zero Record when it is missing.
+func (c *conformance) find(id outbox.OutboxID) outbox.Record {
 	c.Helper()
-	if r := c.get(id); r.Status != want {
-		c.Errorf("the row is %s, want %s", r.Status, want)
+	record, err := c.store.Get(c.Context(), id)
+	if errors.Is(err, outbox.ErrNotFound) {
+		return outbox.Record{}
 	}
-}
-
-var conformanceCases = []struct {
-	behaviour string
-	corrupts  bool
-	run       func(c *conformance)
-}{
-	{"a row is there once its transaction has committed", false, func(c *conformance) {
-		tx, err := c.db.Begin(c.Context())
-		c.must(err)
-		defer tx.Rollback(context.WithoutCancel(c.Context()))
-		answers, err := c.store.With(tx).Enqueue(c.Context(), c.command, c.subject.Message(c.destination))
-		c.must(err)
-		c.claimsNothing(time.Time{})
-		c.must(tx.Commit(c.Context()))
-		if e := c.claimOne(); e.ID != answers[0].ID || e.Attempt != 1 || e.Payload == nil {
-			c.Errorf("claimed %v, want attempt 1 of %s", e, answers[0].ID)
-		}
-	}},
-	{"a transaction that is rolled back leaves nothing", false, func(c *conformance) {
-		tx, err := c.db.Begin(c.Context())
-		c.must(err)
-		answers, err := c.store.With(tx).Enqueue(c.Context(), c.command, c.subject.Message(c.destination))
-		c.must(err)
-		c.must(tx.Rollback(c.Context()))
-		if _, err := c.store.Get(c.Context(), answers[0].ID); !errors.Is(err, outbox.ErrNotFound) {
-			c.Errorf("the error is %v, want %v", err, outbox.ErrNotFound)
-		}
-	}},
-	{"the same message again is a duplicate", false, func(c *conformance) {
-		message := c.subject.Message(c.destination)
-		first := c.enqueue(message)[0]
-		second := c.enqueue(message)[0]
-		if first.Duplicate || !second.Duplicate || second.ID != first.ID {
-			c.Errorf("the answers are %+v and %+v", first, second)
-		}
-	}},
-	{"a claimed row is not claimed again", false, func(c *conformance) {
-		c.enqueueOne()
-		c.claimOne()
-		c.claimsNothing(time.Time{})
-	}},
-	{"a completed row stays completed", false, func(c *conformance) {
-		id := c.enqueueOne()
-		claim := c.claimOne().Claim
-		c.must(c.store.MarkCompleted(c.Context(), claim, "ref"))
-		switch r, err := c.store.Get(c.Context(), id); {
-		case errors.Is(err, outbox.ErrNotFound): // completed rows are not kept
-		case err != nil:
-			c.Fatal(err)
-		default:
-			c.is(id, outbox.StatusCompleted)
-			c.refused(r, c.store.MarkRetry(c.Context(), claim, "", time.Time{}), outbox.ErrConflict)
-		}
-		c.claimsNothing(c.later())
-	}},
-	{"a claim that was lost settles nothing", false, func(c *conformance) {
-		id := c.enqueueOne()
-		lost := c.claimOne().Claim
-		c.must(c.store.MarkRetry(c.Context(), lost, "busy", time.Time{}))
-		current := c.claimOne().Claim
-		for _, claim := range []outbox.Claim{lost, {ID: id}} {
-			for _, settlement := range []outbox.Settlement{
-				claim.Completed(""), claim.Failed("x"), claim.Retry("x", time.Time{}), claim.Reschedule(time.Time{}), claim.Postpone("x", time.Time{}),
-				claim.OutcomeUnknown("x", time.Time{}), claim.KeepUnknown(time.Time{}), claim.NeverArrived("x"), claim.GiveBack(),
-			} {
-				before := c.get(id)
-				answers, err := c.store.Settle(c.Context(), settlement)
-				c.must(err)
-				c.refused(before, answers[0], outbox.ErrConflict)
-			}
-		}
-		c.must(c.store.MarkCompleted(c.Context(), current, ""))
-	}},
-	{"a row that is to be retried waits for its time", false, func(c *conformance) {
-		id := c.enqueueOne()
-		claim := c.claimOne().Claim
-		at := c.later()
-		c.must(c.store.MarkRetry(c.Context(), claim, "busy", at))
-		c.claimsNothing(time.Time{})
-		if r := c.get(id); r.Status != outbox.StatusPending || r.LastFailure != "busy" || !r.NextAttemptAt.Equal(at) {
-			c.Errorf("the row is %v, failed by %q and due at %v, want %v", r, r.LastFailure, r.NextAttemptAt, at)
-		}
-		if entries := c.claim(at); len(entries) != 1 || entries[0].Attempt != 2 {
-			c.Errorf("ClaimDue returned %v, want attempt 2", entries)
-		}
-	}},
-	{"a row whose outcome is unknown is not sent again by itself", false, func(c *conformance) {
-		id := c.enqueueOne()
-		claim := c.claimOne().Claim
-		c.must(c.store.MarkOutcomeUnknown(c.Context(), claim, "ref", c.later()))
-		c.claimsNothing(c.later())
-		c.is(id, outbox.StatusOutcomeUnknown)
-		c.must(c.store.MarkNeverArrived(c.Context(), claim, "lost"))
-		c.is(id, outbox.StatusPending)
-	}},
-	{"what is given back was not attempted", false, func(c *conformance) {
-		c.enqueueOne()
-		c.must(c.store.GiveBack(c.Context(), c.claimOne().Claim))
-		if e := c.claimOne(); e.Attempt != 1 {
-			c.Errorf("it is attempt %d, want 1", e.Attempt)
-		}
-	}},
-	{"a failed row is sent again by a person only", false, func(c *conformance) {
-		id := c.enqueueOne()
-		claim := c.claimOne().Claim
-		c.must(c.store.MarkFailed(c.Context(), claim, "refused\x00"))
-		c.claimsNothing(c.later())
-		c.must(c.store.Requeue(c.Context(), id, "mended"))
-		c.refused(c.get(id), c.store.MarkCompleted(c.Context(), claim, ""), outbox.ErrConflict)
-		if e := c.claimOne(); e.ID != id || e.Attempt != 1 {
-			c.Errorf("claimed %v, want attempt 1 of %s", e, id)
-		}
-	}},
-	{"a payload that cannot be read spoils no other", true, func(c *conformance) {
-		answers := c.enqueue(c.subject.Message(c.destination), c.subject.Message(c.destination))
-		c.subject.Corrupt(c.T, answers[0].ID)
-		entries := c.claim(time.Time{})
-		i := slices.IndexFunc(entries, func(e outbox.Entry) bool { return e.ID == answers[0].ID })
-		if len(entries) != 2 || i < 0 {
-			c.Fatalf("ClaimDue returned %v, want both rows", entries)
-		}
-		bad, good := entries[i], entries[1-i]
-		if !errors.Is(bad.DecodeErr, outbox.ErrUndecodable) || bad.Payload != nil {
-			c.Errorf("the error of the row is %v, want %v", bad.DecodeErr, outbox.ErrUndecodable)
-		}
-		if good.DecodeErr != nil || good.Payload == nil {
-			c.Errorf("the error of the other row is %v", good.DecodeErr)
-		}
-	}},
+	c.must(err)
+	return record
 }
