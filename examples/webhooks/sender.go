@@ -82,14 +82,14 @@ func (s *sender) request(ctx context.Context, to endpoint, d hookbox.Delivery) (
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Webhook-Id", id)
 	request.Header.Set("Webhook-Timestamp", at)
-	request.Header.Set("Webhook-Signature", "v1,"+sign(to.secret, id, at, d.Raw))
+	request.Header.Set("Webhook-Signature", sign(to.secret, id, at, d.Raw))
 	return request, nil
 }
 
 func sign(secret []byte, id, at string, body []byte) string {
 	mac := hmac.New(sha256.New, secret)
 	fmt.Fprintf(mac, "%s.%s.%s", id, at, body)
-	return base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
 
 // outcome says what an answer means.

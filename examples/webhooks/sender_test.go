@@ -144,6 +144,20 @@ func TestPublicOnly(t *testing.T) {
 	}
 }
 
+// TestSign has the vector with which the reference libraries of Standard Webhooks are
+// tested: TestSymmetricWebhookSign in libraries/go/webhook_symmetric_test.go of
+// https://github.com/standard-webhooks/standard-webhooks.
+func TestSign(t *testing.T) {
+	secret, err := base64.StdEncoding.DecodeString("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw") // behind the prefix whsec_
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+	if got := sign(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", []byte(`{"test": 2432232314}`)); got != want {
+		t.Errorf("the signature is %q, want %q", got, want)
+	}
+}
+
 func TestTheSignatureOfEveryAttemptVerifies(t *testing.T) {
 	type request struct {
 		header http.Header

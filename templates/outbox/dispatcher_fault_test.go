@@ -82,8 +82,7 @@ func TestClaimsAreKeptAlive(t *testing.T) {
 		execSQL(t, pool, "UPDATE outbox_queue SET claim_taken_at = claim_taken_at - interval '80 seconds'")
 		clock.waitFor(t, keepStep)
 		clock.advance(mailerPolicy.lease / 2)
-		for queryOne[bool](t, pool, "SELECT claim_taken_at < clock_timestamp() - interval '70 seconds' FROM outbox_queue") {
-		}
+		clock.waitFor(t, keepStep) // the claim was looked after
 		released, err := s.ReleaseExpiredClaims(t.Context(), time.Time{})
 		must(t, err)
 		wantIDs(t, released)

@@ -88,11 +88,11 @@ func TestDispatcherOverEachStore(t *testing.T) {
 		{"a key keeps its order", func(c *storeCase) {
 			r := newRemote()
 			var messages []Message
-			for i := range 20 {
+			for i := range 6 * runRows {
 				messages = append(messages, ToStock(StockChange{Shelf: "shelf", Change: int64(i + 1)}))
 			}
 			ids := c.enqueue(messages...)
-			stop := run(c, r.dispatcher(c, c.store, r.handlers(), DispatcherOptions{}))
+			stop := run(c, r.dispatcher(c, c.store, r.handlers(), DispatcherOptions{Poll: deaf}))
 			r.waitSettled(c, ids...)
 			must(c, stop())
 			var sent []OutboxID
@@ -150,6 +150,7 @@ func TestWhatWakesAWorkerOverMemory(t *testing.T) {
 		}, false},
 		{"a failure", func() error { return store.MarkFailed(ctx, claim, "no") }, false},
 		{"what is sent again by hand", func() error { return store.Requeue(ctx, id, "mended") }, true},
+		{"another clock", func() error { db.SetClock(time.Now); return nil }, true},
 	} {
 		before := db.queued
 		must(t, step.do())
@@ -157,4 +158,22 @@ func TestWhatWakesAWorkerOverMemory(t *testing.T) {
 			t.Errorf("%s: woken %t, want %t", step.what, woke, step.wakes)
 		}
 	}
+}
+
+// TestAClockSetAheadWakesAWorker has a message for later come due by the clock of the
+// database in memory.
+func TestAClockSetAheadWakesAWorker(t *testing.T) {
+	store, db := NewMemory(Options{})
+	r := newRemote()
+	clock := newFakeClock() // the dispatcher's, which stands still
+	d := r.dispatcher(t, store, r.handlers(), DispatcherOptions{Poll: deaf})
+	d.clock = clock
+	due := time.Now().Add(time.Hour)
+	id := enqueueIn(t, store, db, testMessage(DestinationMailer).At(due))[0]
+	stop := run(t, d)
+	clock.waitFor(t, lookAgain) // after the wake that listening begins with
+	db.SetClock(func() time.Time { return due })
+	r.waitSettled(t, id)
+	must(t, stop())
+	wantRow(t, store, id, StatusCompleted)
 }

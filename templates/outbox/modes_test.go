@@ -166,19 +166,27 @@ func TestConformanceBehindPgBouncer(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			direct := testPool(t)
-			config, err := pgxpool.ParseConfig(pgtest.Bouncer(t, direct.Config().ConnString()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			inMode(mode)(config.ConnConfig)
-			pool, err := pgxpool.NewWithConfig(t.Context(), config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(pool.Close)
+			pool := bouncedPool(t, direct, mode)
 			testSample(t, &dbSubject{postgresSubject{direct}, pool})
 		})
 	}
+}
+
+// bouncedPool is a pool on the same database through a PgBouncer that pools by
+// transaction.
+func bouncedPool(t testing.TB, direct *pgxpool.Pool, mode pgx.QueryExecMode) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(pgtest.Bouncer(t, direct.Config().ConnString()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inMode(mode)(config.ConnConfig)
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
 }
 
 // TestConformanceOfAnotherClock has a database whose clock is ten minutes from

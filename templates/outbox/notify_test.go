@@ -61,8 +61,11 @@ func TestNotifications(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			pool := testPool(t)
 			r := newRemote()
-			stop := run(t, r.dispatcher(t, New(pool, Options{}), r.handlers(), DispatcherOptions{Poll: deaf}))
-			waitListening(t, pool, 0)
+			clock := newFakeClock() // which stands still
+			d := r.dispatcher(t, New(pool, Options{}), r.handlers(), DispatcherOptions{Poll: deaf})
+			d.clock = clock
+			stop := run(t, d)
+			clock.waitFor(t, lookAgain) // after the wake that listening begins with
 			r.waitSettled(t, test.enqueue(t, pool))
 			must(t, stop())
 		})

@@ -96,13 +96,15 @@ func (s *settler) run(ctx context.Context) {
 			batch[i].again = true
 		}
 		if blamesARow(err) {
-			// One of them is to blame: it is found by halves, and passed over.
-			size = max(1, n/2)
-			if n == 1 {
-				refused = append(refused, batch[0])
-				batch = batch[1:]
-				size = settleBatch
+			// One of them is to blame: it is found by halves, and passed over. The
+			// others do not wait while it is looked for.
+			if n > 1 {
+				size = n / 2
+				continue
 			}
+			refused = append(refused, batch[0])
+			batch = batch[1:]
+			size = settleBatch
 		}
 		s.d.pause(ctx, pause.next())
 	}
