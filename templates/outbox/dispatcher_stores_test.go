@@ -88,11 +88,11 @@ func TestDispatcherOverEachStore(t *testing.T) {
 		{"a key keeps its order", func(c *storeCase) {
 			r := newRemote()
 			var messages []Message
-			for i := range 20 {
+			for i := range 6 * runRows {
 				messages = append(messages, ToStock(StockChange{Shelf: "shelf", Change: int64(i + 1)}))
 			}
 			ids := c.enqueue(messages...)
-			stop := run(c, r.dispatcher(c, c.store, r.handlers(), DispatcherOptions{}))
+			stop := run(c, r.dispatcher(c, c.store, r.handlers(), DispatcherOptions{Poll: deaf}))
 			r.waitSettled(c, ids...)
 			must(c, stop())
 			var sent []OutboxID

@@ -1,0 +1,223 @@
+package outbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// waits is how many wait for a time, and a channel that is closed when another comes
+// to wait.
+func (c *fakeClock) waits() (n int, changed <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.timers), c.changed
+}
+
+// timedCall is a call that takes until a time.
+type timedCall struct {
+	end  time.Time
+	over chan struct{}
+}
+
+// TestAllLimitsOfEachValue has an ordered destination whose values have a rate and a
+// concurrency each and a total together, with one value that cannot be reached, which
+// has the oldest rows and most of them. Each limit binds at some time: the total at
+// the beginning, the concurrency where calls are slow, and else the rate.
+func TestAllLimitsOfEachValue(t *testing.T) {
+	const (
+		total, concurrency = 5, 2
+		rate               = 10 // in a second; one call is all that is saved up
+		tick               = time.Second / rate / 5
+		slow, quick        = 12 * tick, 3 * tick
+		shelvesOfEach      = 3
+		changes            = 6
+		unreachedShelves   = 50
+	)
+	pool := testPool(t)
+	s := New(pool, Options{})
+	change := func(value string, shelf, n int) Message {
+		m := ToStock(StockChange{Shelf: fmt.Sprint(value, "/", shelf), Change: int64(n)})
+		m.limitKey = joinKey(value)
+		return m
+	}
+	values := []string{"slow", "b", "c", "d", "e", "f"}
+	var unreached, messages []Message
+	for n := range changes {
+		for shelf := range unreachedShelves {
+			unreached = append(unreached, change("unreached", shelf, n))
+		}
+		for shelf := range shelvesOfEach {
+			for _, value := range values {
+				messages = append(messages, change(value, shelf, n))
+			}
+		}
+	}
+	enqueueAll(t, pool, unreached...)
+	ids := enqueueAll(t, pool, messages...)
+
+	r, clock := newRemote(), newFakeClock()
+	var (
+		calls    []timedCall            // under way
+		active   = make(map[string]int) // calls of each value, and under "" of all
+		most     = make(map[string]int) // of active
+		began    = make(map[string][]time.Time)
+		attempts int // to reach what cannot be reached
+		circuits []string
+	)
+	remote := newShelves(func(p StockChange, _ Delivery) Outcome {
+		value, _, _ := strings.Cut(p.Shelf, "/")
+		if value == "unreached" {
+			r.note(func() { attempts++ })
+			return Unreachable(errors.New("no route"))
+		}
+		call := timedCall{clock.now().Add(quick), make(chan struct{})}
+		if value == "slow" {
+			call.end = clock.now().Add(slow)
+		}
+		r.note(func() {
+			calls = append(calls, call)
+			began[value] = append(began[value], clock.now())
+			for _, counted := range []string{"", value} {
+				active[counted]++
+				most[counted] = max(most[counted], active[counted])
+			}
+		})
+		<-call.over
+		r.note(func() {
+			active[""]--
+			active[value]--
+		})
+		return Completed()
+	})
+	d := r.dispatcher(t, s, SomeHandlers(HandleStock(remote)), DispatcherOptions{NoListen: true, Poll: deaf})
+	d.clock = clock
+	withPolicy(d, func(p *policy) {
+		p.per, p.total, p.concurrency, p.rate = true, total, concurrency, rate
+		p.retryInitial, p.retryMax = time.Hour, time.Hour
+	})
+	d.observer.CircuitChanged = func(_ Destination, key string, open bool) {
+		r.note(func() { circuits = append(circuits, fmt.Sprint(key, " ", open)) })
+	}
+	stop := run(t, d)
+	c := d.consumers[0]
+	for {
+		waits, slept := clock.waits()
+		c.mu.Lock()
+		running, unsettled := c.active, c.unsettled
+		c.mu.Unlock()
+		r.mu.Lock()
+		changed := r.changed
+		if !slices.ContainsFunc(ids, func(id OutboxID) bool { return len(r.settled[id]) == 0 }) {
+			r.mu.Unlock()
+			break
+		}
+		// Time goes on when the dispatcher has done all that it can at this one:
+		// the parts that claim, keep and sweep wait.
+		if waits == 3 && len(d.changed) == 0 && running == len(calls) && unsettled == 0 {
+			clock.advance(tick)
+			calls = slices.DeleteFunc(calls, func(call timedCall) bool {
+				over := !call.end.After(clock.now())
+				if over {
+					close(call.over)
+				}
+				return over
+			})
+			r.mu.Unlock()
+			continue
+		}
+		r.mu.Unlock()
+		select {
+		case <-changed:
+		case <-slept:
+		case <-t.Context().Done():
+			t.Fatal("the test ended first")
+		}
+	}
+	must(t, stop())
+
+	if n := most[""]; n != total {
+		t.Errorf("up to %d calls were under way, want %d", n, total)
+	}
+	if n := most["slow"]; n != concurrency {
+		t.Errorf("up to %d slow calls were under way, want %d", n, concurrency)
+	}
+	for _, value := range values {
+		times := began[value]
+		for i := range times[1:] {
+			if gap := times[i+1].Sub(times[i]); gap < time.Second/rate {
+				t.Errorf("call %d of %s followed after %s", i+2, value, gap)
+			}
+		}
+		for shelf := range shelvesOfEach {
+			arrived := remote.arrived[fmt.Sprint(value, "/", shelf)]
+			if len(arrived) != changes || !slices.IsSorted(arrived) {
+				t.Errorf("%s/%d: %v", value, shelf, arrived)
+			}
+		}
+	}
+	if remote.overlap {
+		t.Error("two changes of a shelf were under way at the same time")
+	}
+	if want := []string{joinKey("unreached") + " true"}; !slices.Equal(circuits, want) {
+		t.Errorf("the circuits were %v, want %v", circuits, want)
+	}
+	if attempts < circuitThreshold || attempts >= circuitThreshold+concurrency {
+		t.Errorf("what cannot be reached was called %d times", attempts)
+	}
+	if n := queryOne[int](t, pool, "SELECT count(*) FROM outbox_queue WHERE attempt_count = 0 AND claim_taken_at IS NULL"); n != len(unreached) {
+		t.Errorf("%d of its rows wait uncharged, want %d", n, len(unreached))
+	}
+	wantSound(t, s)
+}
+
+// TestRateOfEachValue has no more calls for a value than its rate allows, however
+// many other values there are.
+func TestRateOfEachValue(t *testing.T) {
+	const (
+		meters, samples = 3, 6
+		rate            = 20 // in a second
+		tick            = time.Second / rate
+	)
+	pool := testPool(t)
+	r, clock := newRemote(), newFakeClock()
+	d := r.dispatcher(t, New(pool, Options{}), SomeHandlers(HandleMetrics(r)), DispatcherOptions{NoListen: true, Poll: deaf})
+	d.clock = clock
+	withPolicy(d, func(p *policy) { p.rate = rate })
+	var messages []Message
+	for n := range samples {
+		for meter := range meters {
+			messages = append(messages, ToMetrics(UsageSample{Meter: fmt.Sprint("meter ", meter), Value: int64(n)}))
+		}
+	}
+	enqueueAll(t, pool, messages...)
+	stop := run(t, d)
+	for calls := 2; ; calls++ { // a tenth of a second's worth at first
+		r.wait(t, func() bool { return len(r.settled) == calls*meters })
+		if calls < samples {
+			clock.waitFor(t, tick) // there are no tokens
+		}
+		r.mu.Lock()
+		of := make(map[string]int)
+		for _, call := range r.calls {
+			var p UsageSample
+			must(t, json.Unmarshal(call.Raw, &p))
+			of[p.Meter]++
+		}
+		r.mu.Unlock()
+		for meter, n := range of {
+			if n != calls {
+				t.Fatalf("%d calls for %s, want %d", n, meter, calls)
+			}
+		}
+		if calls == samples {
+			break
+		}
+		clock.advance(tick)
+	}
+	must(t, stop())
+}
