@@ -150,6 +150,7 @@ func TestWhatWakesAWorkerOverMemory(t *testing.T) {
 		}, false},
 		{"a failure", func() error { return store.MarkFailed(ctx, claim, "no") }, false},
 		{"what is sent again by hand", func() error { return store.Requeue(ctx, id, "mended") }, true},
+		{"another clock", func() error { db.SetClock(time.Now); return nil }, true},
 	} {
 		before := db.queued
 		must(t, step.do())
@@ -157,4 +158,22 @@ func TestWhatWakesAWorkerOverMemory(t *testing.T) {
 			t.Errorf("%s: woken %t, want %t", step.what, woke, step.wakes)
 		}
 	}
+}
+
+// TestAClockSetAheadWakesAWorker has a message for later come due by the clock of the
+// database in memory.
+func TestAClockSetAheadWakesAWorker(t *testing.T) {
+	store, db := NewMemory(Options{})
+	r := newRemote()
+	clock := newFakeClock() // the dispatcher's, which stands still
+	d := r.dispatcher(t, store, r.handlers(), DispatcherOptions{Poll: deaf})
+	d.clock = clock
+	due := time.Now().Add(time.Hour)
+	id := enqueueIn(t, store, db, testMessage(DestinationMailer).At(due))[0]
+	stop := run(t, d)
+	clock.waitFor(t, lookAgain) // after the wake that listening begins with
+	db.SetClock(func() time.Time { return due })
+	r.waitSettled(t, id)
+	must(t, stop())
+	wantRow(t, store, id, StatusCompleted)
 }

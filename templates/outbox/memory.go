@@ -25,7 +25,7 @@ import (
 type MemoryDB struct {
 	mu     sync.Mutex
 	ended  *sync.Cond    // a transaction has ended, or gone back to a savepoint
-	queued chan struct{} // closed, and made anew, when rows were put in that are due
+	queued chan struct{} // closed, and made anew, when rows may be due that were not
 	rows   map[OutboxID]*memoryRow
 	keys   map[memoryKey]OutboxID
 	paused map[Destination]bool
@@ -50,12 +50,21 @@ func NewMemory(options Options) (*Store, *MemoryDB) {
 	return &Store{backend: &memory{db: db, keys: &orderKeys{}}, options: options}, db
 }
 
-// SetClock sets the database's clock, which is the host's at first. When a
-// message was enqueued is told by the host's in any case, as on Postgres.
+// SetClock sets the database's clock, which is the host's at first. A dispatcher
+// that runs looks at once for messages that have come due by it, and by its next
+// poll for questions about unknown outcomes. When a message was enqueued is told
+// by the host's in any case, as on Postgres.
 func (db *MemoryDB) SetClock(now func() time.Time) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	db.now = now
+	db.wake()
+}
+
+// wake has those look for rows that wait for some.
+func (db *MemoryDB) wake() {
+	close(db.queued)
+	db.queued = make(chan struct{})
 }
 
 // memoryRow is a message in two states: as it is committed, and as the
