@@ -33,7 +33,7 @@ func TestAllLimitsOfEachValue(t *testing.T) {
 		total, concurrency = 5, 2
 		rate               = 10 // in a second; one call is all that is saved up
 		tick               = time.Second / rate / 5
-		slow, quick        = 20 * tick, 3 * tick
+		slow, quick        = 12 * tick, 3 * tick
 		shelvesOfEach      = 3
 		changes            = 4
 		unreachedShelves   = 50
@@ -168,11 +168,12 @@ func TestAllLimitsOfEachValue(t *testing.T) {
 	if remote.overlap {
 		t.Error("two changes of a shelf were under way at the same time")
 	}
-	if want := []string{joinKey("unreached") + " true"}; !slices.Equal(circuits, want) {
-		t.Errorf("the circuits were %v, want %v", circuits, want)
+	// It has opened, and at the most again after a call that tried it.
+	if len(circuits) == 0 || slices.ContainsFunc(circuits, func(c string) bool { return c != joinKey("unreached")+" true" }) {
+		t.Errorf("the circuits were %v", circuits)
 	}
-	if attempts < circuitThreshold || attempts >= circuitThreshold+concurrency {
-		t.Errorf("what cannot be reached was called %d times", attempts)
+	if trials := len(circuits) - 1; attempts < circuitThreshold+trials || attempts >= circuitThreshold+concurrency+trials {
+		t.Errorf("what cannot be reached was called %d times, %d of them to try it", attempts, trials)
 	}
 	if n := queryOne[int](t, pool, "SELECT count(*) FROM outbox_queue WHERE attempt_count = 0 AND claim_taken_at IS NULL"); n != len(unreached) {
 		t.Errorf("%d of its rows wait uncharged, want %d", n, len(unreached))
