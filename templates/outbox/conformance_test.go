@@ -524,7 +524,9 @@ var conformanceOperations = []conformanceOperation{
 		name: "ClaimUnknown", lists: true,
 		run: claims(time.Time{}, (*Store).ClaimUnknown),
 		rules: []conformanceRule{
-			{in: isUnknown, where: func(_ policy, r Record) bool { return !r.NextAttemptAt.After(r.UnknownSince) }, effect: holds(theClock)},
+			{in: isUnknown, where: func(_ policy, r Record) bool {
+				return !r.NextAttemptAt.IsZero() && !r.NextAttemptAt.After(r.UnknownSince)
+			}, effect: holds(theClock)},
 		},
 	},
 	{
@@ -717,18 +719,26 @@ func uncharged(reason string, at time.Time) func(*cell, *Record, conformanceResu
 func parks(ref string, at time.Time) func(*cell, *Record, conformanceResult) {
 	return func(_ *cell, r *Record, _ conformanceResult) {
 		leaves(r)
-		r.Status, r.UnknownSince, r.NextAttemptAt = StatusOutcomeUnknown, theClock, at
+		r.Status, r.UnknownSince, r.NextAttemptAt = StatusOutcomeUnknown, theClock, question(r, at)
 		if ref != "" {
 			r.RemoteRef = ref
 		}
 	}
 }
 
+// question is the next one at a time, or none where asking has been given up by then.
+func question(r *Record, at time.Time) time.Time {
+	if at.Equal(laterDay) && policyOf(r.Destination).giveUp > 0 {
+		return time.Time{}
+	}
+	return at
+}
+
 // keeps leaves the outcome unknown; a reference fills an empty place only.
 func keeps(ref string, at time.Time) func(*cell, *Record, conformanceResult) {
 	return func(c *cell, r *Record, done conformanceResult) {
 		letsGo(c, r, done)
-		r.NextAttemptAt = at
+		r.NextAttemptAt = question(r, at)
 		if r.RemoteRef == "" {
 			r.RemoteRef = ref
 		}

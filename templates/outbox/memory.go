@@ -395,7 +395,7 @@ func (tx *memoryTx) settle(s *memoryState, one settlement, now time.Time) {
 		} else {
 			s.ref, s.since = cmp.Or(one.ref, s.ref), now
 		}
-		if !s.asked(p, now) {
+		if !s.asked(p, now) || !s.asked(p, s.next) {
 			s.next = time.Time{}
 		}
 		s.release(true)

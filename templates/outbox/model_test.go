@@ -205,7 +205,7 @@ func (m *model) carryOut(r *modelRow, s Settlement) bool {
 		}
 		r.letGo()
 		r.Status, r.NextAttemptAt = StatusOutcomeUnknown, m.due(s)
-		if m.personOnly(p, r, m.now) {
+		if m.personOnly(p, r, m.now) || m.personOnly(p, r, r.NextAttemptAt) {
 			r.NextAttemptAt = time.Time{}
 		}
 		return true

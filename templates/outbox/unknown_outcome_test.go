@@ -142,6 +142,12 @@ func TestGivingUp(t *testing.T) {
 			if r := getRecord(t, s, id); !r.NextAttemptAt.IsZero() {
 				t.Errorf("the next question is due at %v", r.NextAttemptAt)
 			}
+			// Nor does one that would have the remote asked after that.
+			execSQL(t, pool, "UPDATE outbox_queue SET unknown_since = clock_timestamp()")
+			must(t, s.KeepUnknown(t.Context(), last[0].Claim, time.Now().Add(bankPolicy.giveUp+time.Hour)))
+			if r := getRecord(t, s, id); !r.NextAttemptAt.IsZero() {
+				t.Errorf("the next question, after giving up, is due at %v", r.NextAttemptAt)
+			}
 			wantIDs(t, entryIDs(askAbout(t, s, time.Time{}, limits)))
 			stats, err := s.Stats(t.Context())
 			must(t, err)

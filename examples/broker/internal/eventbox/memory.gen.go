@@ -27,7 +27,7 @@ import (
 type MemoryDB struct {
 	mu     sync.Mutex
 	ended  *sync.Cond    // a transaction has ended, or gone back to a savepoint
-	queued chan struct{} // closed, and made anew, when rows were put in that are due
+	queued chan struct{} // closed, and made anew, when rows may be due that were not
 	rows   map[OutboxID]*memoryRow
 	keys   map[memoryKey]OutboxID
 	paused map[Destination]bool
@@ -52,12 +52,21 @@ func NewMemory(options Options) (*Store, *MemoryDB) {
 	return &Store{backend: &memory{db: db, keys: &orderKeys{}}, options: options}, db
 }
 
-// SetClock sets the database's clock, which is the host's at first. When a
-// message was enqueued is told by the host's in any case, as on Postgres.
+// SetClock sets the database's clock, which is the host's at first. A dispatcher
+// that runs looks at once for messages that have come due by it, and by its next
+// poll for questions about unknown outcomes. When a message was enqueued is told
+// by the host's in any case, as on Postgres.
 func (db *MemoryDB) SetClock(now func() time.Time) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	db.now = now
+	db.wake()
+}
+
+// wake has those look for rows that wait for some.
+func (db *MemoryDB) wake() {
+	close(db.queued)
+	db.queued = make(chan struct{})
 }
 
 // memoryRow is a message in two states: as it is committed, and as the
@@ -388,7 +397,7 @@ func (tx *memoryTx) settle(s *memoryState, one settlement, now time.Time) {
 		} else {
 			s.ref, s.since = cmp.Or(one.ref, s.ref), now
 		}
-		if !s.asked(p, now) {
+		if !s.asked(p, now) || !s.asked(p, s.next) {
 			s.next = time.Time{}
 		}
 		s.release(true)

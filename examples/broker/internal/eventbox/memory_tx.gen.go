@@ -197,8 +197,7 @@ func (tx *memoryTx) finish(commit bool) {
 		tx.release(id)
 	}
 	if queued {
-		close(tx.db.queued)
-		tx.db.queued = make(chan struct{})
+		tx.db.wake()
 	}
 	if commit {
 		maps.Copy(tx.db.paused, tx.paused)

@@ -331,7 +331,8 @@ RETURNING q.outbox_id`
 
 // sqlSettleUnknown parks rows whose outcome is not known, or postpones the next question about them. A reference
 // given for a row that is unknown already fills only an empty place. Without a reason the last one
-// stays.
+// stays. A question that would come when asking has been given up is none, so that claims need not
+// pass over the row for ever.
 // $1 ids, $2 tokens, $3 remote references, $4 the next question, $5 speaks only of rows
 // that are unknown already, $6 destinations, $7 microseconds after which nobody is asked any more,
 // $8 or the next question after so many microseconds, $9 reasons
@@ -343,11 +344,13 @@ SET claim_taken_at = NULL, claim_worker = NULL, unknown = true,
   remote_ref = CASE WHEN q.unknown THEN coalesce(q.remote_ref, ($3::text[])[array_position($1::uuid[], q.outbox_id)])
     ELSE coalesce(($3::text[])[array_position($1::uuid[], q.outbox_id)], q.remote_ref) END,
   last_failure = coalesce(($9::text[])[array_position($1::uuid[], q.outbox_id)], q.last_failure),
-  next_attempt_at = CASE
-    WHEN coalesce(q.unknown_since, (SELECT t.at FROM t)) + ($7::bigint[])[array_position($6::text[], q.destination)] * interval '1 microsecond'
-      <= (SELECT t.at FROM t) THEN NULL
-    ELSE coalesce(($4::timestamptz[])[array_position($1::uuid[], q.outbox_id)],
-      (SELECT t.at FROM t) + ($8::bigint[])[array_position($1::uuid[], q.outbox_id)] * interval '1 microsecond') END
+  next_attempt_at = (
+    SELECT CASE
+      WHEN coalesce(q.unknown_since, t.at) + ($7::bigint[])[array_position($6::text[], q.destination)] * interval '1 microsecond' <= greatest(a.at, t.at) THEN NULL
+      ELSE a.at END
+    FROM t CROSS JOIN LATERAL (
+      SELECT coalesce(($4::timestamptz[])[array_position($1::uuid[], q.outbox_id)],
+        t.at + ($8::bigint[])[array_position($1::uuid[], q.outbox_id)] * interval '1 microsecond') AS at) a)
 WHERE q.outbox_id = ANY ($1::uuid[]) AND q.claim_token <> 0
     AND ((q.outbox_id, q.claim_token) IN (
       SELECT u.outbox_id, u.claim_token FROM unnest($1::uuid[], $2::bigint[]) AS u(outbox_id, claim_token))) IS TRUE

@@ -241,6 +241,9 @@ func (c *consumer) claimedDue(entries []*Entry, limit int, at time.Time, more bo
 		// Rows from before there were limit keys cannot be left out.
 		c.hungry = c.again
 	}
+	if c.hungry && c.wants(c.room(c.d.clock.now())) {
+		c.d.signal() // the step was less than there is room for
+	}
 }
 
 // admit takes claimed rows and begins as many as it may. It returns how many it
@@ -485,6 +488,10 @@ func (c *consumer) settled(t *task, s Settlement, err error) {
 		if c.closed {
 			c.returned++
 		}
+	}
+	if s.op == opCompleted && t.entry.OrderKey != "" && t.next == nil {
+		// Claims have passed over the rows behind it while it was held.
+		c.hungry, c.again = true, true
 	}
 	again := s.op == opRetry || s.op == opPostpone
 	if again {

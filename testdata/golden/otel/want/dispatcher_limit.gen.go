@@ -49,7 +49,7 @@ func (b *bucket) available(now time.Time) int {
 		return math.MaxInt
 	}
 	if b.filled.IsZero() {
-		b.tokens = b.burst()
+		b.tokens += b.burst() // from which some may have been taken
 	} else if passed := now.Sub(b.filled); passed > 0 {
 		b.tokens = min(b.burst(), b.tokens+passed.Seconds()*b.rate)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -49,6 +50,9 @@ type OTelOptions struct {
 // still_unknown. It is the error.type as well where the call was no success. The
 // latency is the difference of two hosts' clocks, at least 0; for a message that
 // is due later it holds that time too.
+//
+// All of them, and the spans, have the attribute db.collection.name: the table of
+// the messages, by which the packages of one program differ.
 //
 // Nothing tells what a payload holds. That goes for the texts of errors, remote
 // references and limit keys too, which are left out. A handler may add what it
@@ -150,7 +154,14 @@ func otelAttributes(operation string, destination Destination) []attribute.KeyVa
 		attribute.String("messaging.system", "outboxgen"),
 		attribute.String("messaging.operation.name", operation),
 		attribute.String("messaging.destination.name", string(destination)),
+		otelTable(),
 	}
+}
+
+// otelTable tells one package from another of the same program, which may have
+// destinations of the same name.
+func otelTable() attribute.KeyValue {
+	return attribute.String("db.collection.name", strings.ReplaceAll(messageTable, `"`, ""))
 }
 
 func (o *otelObserver) claimed(destination Destination, rows int) {
@@ -269,5 +280,5 @@ func (o *otelObserver) circuitChanged(destination Destination, key string, open 
 
 func (o *otelObserver) failed(operation string, _ error) {
 	o.failures.Add(context.Background(), 1, metric.WithAttributes(
-		attribute.String("messaging.system", "outboxgen"), attribute.String("messaging.operation.name", operation)))
+		attribute.String("messaging.system", "outboxgen"), attribute.String("messaging.operation.name", operation), otelTable()))
 }
