@@ -489,7 +489,7 @@ func (c *consumer) settled(t *task, s Settlement, err error) {
 			c.returned++
 		}
 	}
-	if s.op == opCompleted && t.entry.OrderKey != "" && t.next == nil {
+	if s.op == opCompleted && t.row.OrderKey != "" && t.next == nil {
 		// Claims have passed over the rows behind it while it was held.
 		c.hungry, c.again = true, true
 	}
