@@ -420,24 +420,35 @@ func uncharged(reason string, at time.Time) func(*conformance, *outbox.Record) {
 func parks(ref string, at time.Time) func(*conformance, *outbox.Record) {
 	return func(c *conformance, r *outbox.Record) {
 		leaves(c, r)
-		r.Status, r.UnknownSince, r.NextAttemptAt = outbox.StatusOutcomeUnknown, theClock, at
-		if c.policy.byHand {
-			r.NextAttemptAt = time.Time{}
-		}
+		r.Status, r.UnknownSince = outbox.StatusOutcomeUnknown, theClock
+		r.NextAttemptAt = c.question(*r, at)
 		if ref != "" {
 			r.RemoteRef = ref
 		}
 	}
 }
 
+// question is when the remote is asked about the row, at the time given or never:
+// a question that would come when asking has been given up is none.
+func (c *conformance) question(r outbox.Record, at time.Time) time.Time {
+	then := at
+	if at.Equal(theClock) || at.Before(c.start) {
+		then = c.start
+	}
+	if r.UnknownSince.Equal(theClock) {
+		r.UnknownSince = c.start
+	}
+	if !c.asks(r, then) {
+		return time.Time{}
+	}
+	return at
+}
+
 // keeps leaves the outcome unknown; a reference fills an empty place only.
 func keeps(ref string, at time.Time) func(*conformance, *outbox.Record) {
 	return func(c *conformance, r *outbox.Record) {
 		leaves(c, r)
-		r.NextAttemptAt = time.Time{}
-		if c.asks(*r, c.start) {
-			r.NextAttemptAt = at
-		}
+		r.NextAttemptAt = c.question(*r, at)
 		if r.RemoteRef == "" {
 			r.RemoteRef = ref
 		}
