@@ -134,7 +134,7 @@ func (c *consumer) window() int {
 
 // room is the number of rows that may be claimed.
 func (c *consumer) room(now time.Time) int {
-	if c.closed {
+	if c.closed || c.abandoned >= c.total() {
 		return 0
 	}
 	window := c.window()
@@ -181,7 +181,11 @@ func (c *consumer) request(now time.Time) (limit int, mark OutboxID, leftOut []s
 			// A key that is full is left until half of it is free: its rows would
 			// come a few at a time, and all others of the claim be given back.
 			n := l.room(c.policy.concurrency, now)
-			l.left = n <= 0 || l.left && !l.circuit.broken() && 2*l.active > c.policy.concurrency
+			before := l.left
+			l.left = n <= 0 || before && !l.circuit.broken() && 2*l.active > c.policy.concurrency
+			if before && !l.left {
+				c.mark = OutboxID{} // claims have passed over its rows
+			}
 			if l.left {
 				leftOut = append(leftOut, string(c.policy.destination)+"/"+key)
 			} else if l.fresh(now) {
@@ -229,6 +233,9 @@ func (c *consumer) claimedDue(rows []*claimedRow, limit int, at time.Time, more 
 	c.hungry = c.again || !short || !first || c.policy.ordered && more
 	placed := c.admit(rows, at, false)
 	if !c.policy.per {
+		if at, ok := c.limiterOf("").opens(c.d.clock.now()); ok && c.hungry {
+			c.look(at)
+		}
 		return
 	}
 	c.step = min(2*c.step, c.total())
@@ -258,6 +265,7 @@ func (c *consumer) admit(rows []*claimedRow, at time.Time, question bool) (kept 
 		t.limiter.bucket.take(1)
 		c.held[t] = struct{}{}
 		c.rows++
+		t.limiter.rows++
 		if row.OrderKey == "" || question {
 			heads = append(heads, t)
 			continue
@@ -274,7 +282,7 @@ func (c *consumer) admit(rows []*claimedRow, at time.Time, question bool) (kept 
 	for _, t := range heads {
 		l := t.limiter
 		switch {
-		case c.closed || c.policy.per && c.active >= c.total() || (c.policy.per || l.circuit.broken()) && !l.admits(c.policy.concurrency, now):
+		case c.closed || now.Sub(at) >= c.policy.lease || c.policy.per && c.active >= c.total() || (c.policy.per || l.circuit.broken()) && !l.admits(c.policy.concurrency, now):
 			kept -= c.giveBack(t)
 			l.left = true
 		case l.active < c.policy.concurrency:
@@ -306,6 +314,7 @@ func (c *consumer) giveBack(t *task) (n int) {
 func (c *consumer) answer(t *task, s Settlement) {
 	t.state = taskAnswered
 	c.rows--
+	t.limiter.rows--
 	c.unsettled++
 	c.d.settler.add(t, s)
 }
@@ -359,8 +368,9 @@ func (c *consumer) finish(t *task, v ruling) *task {
 	c.pace += (took - c.pace) / 8
 	c.feel(t.limiter, t.row.LimitKey, v.reach, now)
 	if v.reach == notReached {
-		// The attempts do not grow, so the delays do by the calls that have failed.
-		v.settlement.delay = c.policy.delay(t.limiter.circuit.failures, rand.Float64())
+		// The attempts do not grow, and so the delays need not: the circuit does not
+		// let many rows try.
+		v.settlement.delay = max(c.policy.delay(1, rand.Float64()), t.limiter.circuit.until.Sub(now))
 	}
 	var next *task
 	switch t.state {
@@ -378,6 +388,8 @@ func (c *consumer) finish(t *task, v ruling) *task {
 		c.d.log.Warn("outbox: a handler has returned after its row was judged without it", t.attrs()...)
 		c.offer(t, v.settlement)
 	case taskLost:
+		c.abandoned--
+		t.limiter.abandoned--
 		c.d.log.Warn("outbox: a handler has returned after the claim of its row was lost", t.attrs()...)
 		c.offer(t, v.settlement)
 	}
@@ -405,7 +417,7 @@ func (c *consumer) pick(t *task, now time.Time) *task {
 		if t == nil {
 			return nil
 		}
-		if t.state == taskWaiting && now.Sub(t.renewed) < c.policy.lease {
+		if t.state == taskWaiting && now.Sub(t.renewed) < c.policy.lease && (!c.policy.per || t.limiter.admits(c.policy.concurrency, now)) {
 			return t
 		}
 		c.giveBack(t)
@@ -549,17 +561,22 @@ func (c *consumer) abandon(t *task, why error) {
 	c.d.log.Error("outbox: a handler has not returned: its row is judged without it", t.attrs()...)
 }
 
-// lose drops a row whose claim is another's.
+// lose drops a row whose claim is another's. A call that runs counts until it
+// returns.
 func (c *consumer) lose(t *task) {
 	running := t.state == taskRunning
 	t.state = taskLost
 	c.rows--
+	t.limiter.rows--
 	delete(c.held, t)
 	if running {
+		c.abandoned++
+		t.limiter.abandoned++
 		t.cancel()
 		c.giveBack(t.next)
 	}
 	c.d.lost(t, "ExtendClaims")
+	c.d.signal()
 }
 
 // renewed takes the answer to a renewal that was sent at a time.
