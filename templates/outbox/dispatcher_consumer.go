@@ -368,9 +368,9 @@ func (c *consumer) finish(t *task, v ruling) *task {
 	c.pace += (took - c.pace) / 8
 	c.feel(t.limiter, t.row.LimitKey, v.reach, now)
 	if v.reach == notReached {
-		// The attempts do not grow, and so the delays need not: the circuit does not
-		// let many rows try.
-		v.settlement.delay = max(c.policy.delay(1, rand.Float64()), t.limiter.circuit.until.Sub(now))
+		// The attempts do not grow, nor do the delays: the circuit keeps the rows from
+		// being tried.
+		v.settlement.delay = c.policy.delay(1, rand.Float64())
 	}
 	var next *task
 	switch t.state {
