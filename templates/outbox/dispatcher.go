@@ -100,6 +100,11 @@ func NewDispatcher(s *Store, handlers Handlers, options DispatcherOptions) (*Dis
 	if d.log == nil {
 		d.log = slog.Default()
 	}
+	if source, ok := s.backend.(lockBounder); ok {
+		bounded := *s
+		bounded.backend = source.boundLocks(lockTime)
+		d.store = &bounded
+	}
 	d.settler = &settler{d: d, wake: make(chan struct{}, 1)}
 	for _, r := range handlers.routes {
 		d.consumers = append(d.consumers, newConsumer(d, r))
@@ -263,13 +268,22 @@ func (d *Dispatcher) work(ctx context.Context, body func(ctx, background context
 		c.open()
 	}
 	var all sync.WaitGroup
-	writing, stopWriting := context.WithCancel(background)
-	keeping, stopKeeping := context.WithCancel(background)
 	all.Add(2)
-	go func() { defer all.Done(); d.settler.run(writing) }()
-	go func() { defer all.Done(); d.keep(keeping) }()
+	go func() { defer all.Done(); d.settler.run(background) }()
+	go func() { defer all.Done(); d.keep(background) }()
+	returned := make(chan struct{})
+	go func() {
+		defer d.signal()
+		defer close(returned)
+		body(ctx, background)
+	}()
 
-	body(ctx, background)
+	// The body returns when the statement does that it is about, which may take
+	// long. What this one claims is given back, as soon as the consumers are closed.
+	select {
+	case <-returned:
+	case <-ctx.Done():
+	}
 	for _, c := range d.consumers {
 		c.close()
 	}
@@ -281,11 +295,17 @@ func (d *Dispatcher) work(ctx context.Context, body func(ctx, background context
 			}
 		}
 	}
-	d.wait(background, writeLimit, d.written)
-	stopWriting()
-	stopKeeping()
+	d.wait(background, writeLimit, func() bool {
+		select {
+		case <-returned:
+			return d.written()
+		default:
+			return false
+		}
+	})
+	stop()
+	<-returned
 	all.Wait()
-	d.settler.clear()
 
 	stopped := &StopError{Unsettled: d.left()}
 	for _, c := range d.consumers {
