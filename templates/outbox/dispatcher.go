@@ -139,7 +139,8 @@ func (d *Dispatcher) check(handlers Handlers) error {
 
 // StopError says that rows stayed held when a dispatcher stopped: how they ended
 // could not be written in time. Once their leases have run out they are sent
-// again, or wait as outcome_unknown, by what their destinations declare.
+// again, or wait as outcome_unknown, by what their destinations declare. A
+// dispatcher that runs again writes what it can of them first.
 type StopError struct {
 	GivenBack int        // rows that were claimed, not begun, and given back
 	Unsettled []OutboxID // rows that stayed held, sorted
@@ -278,8 +279,8 @@ func (d *Dispatcher) work(ctx context.Context, body func(ctx, background context
 		body(ctx, background)
 	}()
 
-	// The body returns when the statement does that it is about, which may take
-	// long. What this one claims is given back, as soon as the consumers are closed.
+	// A claim that is under way when ctx ends may take long. It is not waited for:
+	// closed consumers give back what it brings.
 	select {
 	case <-returned:
 	case <-ctx.Done():
