@@ -100,6 +100,11 @@ func NewDispatcher(s *Store, handlers Handlers, options DispatcherOptions) (*Dis
 	if d.log == nil {
 		d.log = slog.Default()
 	}
+	if source, ok := s.backend.(lockBounder); ok {
+		bounded := *s
+		bounded.backend = source.boundLocks(lockTime)
+		d.store = &bounded
+	}
 	d.settler = &settler{d: d, wake: make(chan struct{}, 1)}
 	for _, r := range handlers.routes {
 		d.consumers = append(d.consumers, newConsumer(d, r))
@@ -134,7 +139,8 @@ func (d *Dispatcher) check(handlers Handlers) error {
 
 // StopError says that rows stayed held when a dispatcher stopped: how they ended
 // could not be written in time. Once their leases have run out they are sent
-// again, or wait as outcome_unknown, by what their destinations declare.
+// again, or wait as outcome_unknown, by what their destinations declare. A
+// dispatcher that runs again writes what it can of them first.
 type StopError struct {
 	GivenBack int        // rows that were claimed, not begun, and given back
 	Unsettled []OutboxID // rows that stayed held, sorted
@@ -263,13 +269,22 @@ func (d *Dispatcher) work(ctx context.Context, body func(ctx, background context
 		c.open()
 	}
 	var all sync.WaitGroup
-	writing, stopWriting := context.WithCancel(background)
-	keeping, stopKeeping := context.WithCancel(background)
 	all.Add(2)
-	go func() { defer all.Done(); d.settler.run(writing) }()
-	go func() { defer all.Done(); d.keep(keeping) }()
+	go func() { defer all.Done(); d.settler.run(background) }()
+	go func() { defer all.Done(); d.keep(background) }()
+	returned := make(chan struct{})
+	go func() {
+		defer d.signal()
+		defer close(returned)
+		body(ctx, background)
+	}()
 
-	body(ctx, background)
+	// A claim that is under way when ctx ends may take long. It is not waited for:
+	// closed consumers give back what it brings.
+	select {
+	case <-returned:
+	case <-ctx.Done():
+	}
 	for _, c := range d.consumers {
 		c.close()
 	}
@@ -281,11 +296,17 @@ func (d *Dispatcher) work(ctx context.Context, body func(ctx, background context
 			}
 		}
 	}
-	d.wait(background, writeLimit, d.written)
-	stopWriting()
-	stopKeeping()
+	d.wait(background, writeLimit, func() bool {
+		select {
+		case <-returned:
+			return d.written()
+		default:
+			return false
+		}
+	})
+	stop()
+	<-returned
 	all.Wait()
-	d.settler.clear()
 
 	stopped := &StopError{Unsettled: d.left()}
 	for _, c := range d.consumers {

@@ -64,6 +64,7 @@ type task struct {
 	state    taskState
 	claimed  time.Time // by the dispatcher's clock, as are the others; before the claim was sent
 	renewed  time.Time
+	stuck    bool // the last renewal has failed on its own; for renewAll
 	started  time.Time
 	ctx      context.Context // of the call
 	cancel   context.CancelFunc
@@ -464,14 +465,14 @@ func (c *consumer) close() {
 	c.waiting = nil
 }
 
-// open begins again, with nothing.
+// open begins again, with nothing but the outcomes that could not be written.
 func (c *consumer) open() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed, c.hungry, c.askDue, c.askTurn = false, true, true, true
 	c.mark = OutboxID{}
 	c.held = make(map[*task]struct{})
-	c.unsettled, c.taken, c.returned = 0, 0, 0
+	c.taken, c.returned = 0, 0
 }
 
 // idle tells whether nothing waits and nothing is under way.

@@ -119,9 +119,9 @@ func TestAllLimitsOfEachValue(t *testing.T) {
 			break
 		}
 		// Time goes on when the dispatcher has done all that it can at this one:
-		// the parts that claim, keep and sweep wait, and have since it was looked at.
+		// the parts that claim, keep, and sweep in three ways wait, and have since it was looked at.
 		waits, since := clock.waits()
-		if waits == 3 && since == slept && len(d.changed) == 0 && running == len(calls) && unsettled == 0 {
+		if waits == 5 && since == slept && len(d.changed) == 0 && running == len(calls) && unsettled == 0 {
 			clock.advance(tick)
 			calls = slices.DeleteFunc(calls, func(call timedCall) bool {
 				over := !call.end.After(clock.now())

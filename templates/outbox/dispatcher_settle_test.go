@@ -169,3 +169,187 @@ func TestASettlementThatIsRefused(t *testing.T) {
 	}
 	wantSound(t, s)
 }
+
+// lockRow locks a row as an open transaction of an operator's would, until it is let go.
+func lockRow(t *testing.T, pool *pgxpool.Pool, id OutboxID) (letGo func()) {
+	t.Helper()
+	tx := openTx(t, pool)
+	if _, err := tx.Exec(t.Context(), "SELECT FROM outbox_queue WHERE outbox_id = $1 FOR UPDATE", id.String()); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		must(t, tx.Rollback(t.Context()))
+	}
+}
+
+// TestALockedRowHoldsUpNoSettlement has somebody lock a row whose outcome is to be
+// written for longer than a lease. The others are written meanwhile, and this one
+// when it is free.
+func TestALockedRowHoldsUpNoSettlement(t *testing.T) {
+	pool := testPool(t)
+	s := New(pool, Options{})
+	var messages []Message
+	for range 20 {
+		messages = append(messages, testMessage(DestinationMailer), testMessage(DestinationPayments))
+	}
+	ids := enqueueAll(t, pool, messages...)
+	locked, others := ids[7], slices.Delete(slices.Clone(ids), 7, 8)
+	r, g := newRemote(), newBarrier(t)
+	r.deliver = g.deliver
+	d := r.dispatcher(t, s, r.handlers(), DispatcherOptions{NoListen: true})
+	withPolicy(d, func(p *policy) { p.concurrency = len(ids) })
+	clock := newFakeClock()
+	d.clock = clock
+	tries := make(chan error, 1000)
+	d.observer.Failed = func(operation string, err error) {
+		if operation == "settle" {
+			tries <- err
+		}
+	}
+	stop := run(t, d)
+	r.waitCalls(t, len(ids))
+	letGo := lockRow(t, pool, locked)
+	g.letGo()
+	r.waitSettled(t, others...)
+	for _, id := range others {
+		wantRow(t, s, id, StatusCompleted)
+	}
+	clock.advance(2 * mailerPolicy.lease)
+	for len(tries) > 0 {
+		<-tries
+	}
+	clock.advance(longestPause)
+	if err := <-tries; !isLocked(err) {
+		t.Errorf("of the locked row it was said: %v", err)
+	}
+	letGo()
+	clock.advance(longestPause)
+	r.waitSettled(t, locked)
+	must(t, stop())
+	wantRow(t, s, locked, StatusCompleted)
+	for _, id := range ids {
+		if n := r.callsOf(id); n != 1 {
+			t.Errorf("%s was sent %d times", id, n)
+		}
+	}
+}
+
+// TestALockedRowHoldsUpNoRenewal has somebody lock a row that is held. The claims of
+// the others are renewed meanwhile, and this one's when it is free.
+func TestALockedRowHoldsUpNoRenewal(t *testing.T) {
+	pool := testPool(t)
+	s := New(pool, Options{})
+	var messages []Message
+	for range 20 {
+		messages = append(messages, testMessage(DestinationPayments))
+	}
+	ids := enqueueAll(t, pool, messages...)
+	r, g := newRemote(), newBarrier(t)
+	r.deliver = g.deliver
+	d := r.dispatcher(t, s, SomeHandlers(HandlePayments(r)), DispatcherOptions{NoListen: true})
+	withPolicy(d, func(p *policy) { p.concurrency, p.timeout = len(ids), time.Hour })
+	clock := newFakeClock()
+	d.clock = clock
+	stop := run(t, d)
+	r.waitCalls(t, len(ids))
+	letGo := lockRow(t, pool, ids[0])
+	const agedRows = "UPDATE outbox_queue SET claim_taken_at = claim_taken_at - interval '1 day' WHERE outbox_id <> $1"
+	const agedNow = "SELECT count(*) FROM outbox_queue WHERE claim_taken_at < clock_timestamp() - interval '1 hour'"
+	turn := func() {
+		t.Helper()
+		clock.waitFor(t, keepStep)
+		clock.advance(paymentsPolicy.lease / 3)
+		clock.waitFor(t, keepStep)
+	}
+	for range 2 { // the second time it is known which is locked
+		execSQL(t, pool, agedRows, ids[0].String())
+		turn()
+		if n := queryOne[int](t, pool, agedNow); n != 0 {
+			t.Errorf("%d claims of others were not renewed", n)
+		}
+	}
+	letGo()
+	execSQL(t, pool, "UPDATE outbox_queue SET claim_taken_at = claim_taken_at - interval '1 day'")
+	clock.advance(keepStep)
+	turn()
+	if n := queryOne[int](t, pool, agedNow); n != 0 {
+		t.Errorf("%d claims were not renewed when the row was free", n)
+	}
+	g.letGo()
+	r.waitSettled(t, ids...)
+	must(t, stop())
+}
+
+// TestARefusedSettlementIsGivenUp has the database refuse one outcome for longer than
+// a lease. It is said loudly and given up, so that the sweep decides on the row.
+func TestARefusedSettlementIsGivenUp(t *testing.T) {
+	pool := testPool(t)
+	s := New(pool, Options{})
+	bad := enqueueAll(t, pool, testMessage(DestinationMailer))[0]
+	poison(t, pool, bad)
+	r := newRemote()
+	d := r.dispatcher(t, s, SomeHandlers(HandleMailer(r)), DispatcherOptions{NoListen: true})
+	clock := newFakeClock()
+	d.clock = clock
+	var log bytes.Buffer
+	d.log = slog.New(slog.NewTextHandler(&log, nil))
+	failed := make(chan struct{}, 1000)
+	d.observer.Failed = func(string, error) { failed <- struct{}{} }
+	stop := run(t, d)
+	<-failed
+	clock.advance(mailerPolicy.lease / 2)
+	<-failed
+	clock.advance(mailerPolicy.lease / 2)
+	<-failed
+	must(t, stop())
+	wantRow(t, s, bad, StatusDispatching)
+	if said := log.String(); strings.Count(said, "an outcome cannot be stored") != 1 || !strings.Contains(said, bad.String()) {
+		t.Errorf("the log:\n%s", said)
+	}
+}
+
+// TestStopWithARefusedSettlement stops while the database refuses one outcome: all
+// others are written first.
+func TestStopWithARefusedSettlement(t *testing.T) {
+	const rows = 300
+	pool := testPool(t)
+	s := New(pool, Options{})
+	var messages []Message
+	for range rows {
+		messages = append(messages, testMessage(DestinationMailer))
+	}
+	ids := enqueueAll(t, pool, messages...)
+	bad := ids[rows/2]
+	poison(t, pool, bad)
+	r, g := newRemote(), newBarrier(t)
+	r.deliver = func(ctx context.Context, delivery Delivery) Outcome {
+		if delivery.ID == bad {
+			return Completed()
+		}
+		return g.deliver(ctx, delivery)
+	}
+	d := r.dispatcher(t, s, SomeHandlers(HandleMailer(r)), DispatcherOptions{NoListen: true})
+	withPolicy(d, func(p *policy) { p.concurrency = rows })
+	clock := newFakeClock()
+	d.clock = clock
+	failed := make(chan struct{}, 1000)
+	d.observer.Failed = func(string, error) { failed <- struct{}{} }
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	result := make(chan error, 1)
+	go func() { result <- d.Run(ctx) }()
+	r.waitCalls(t, rows)
+	<-failed
+	cancel()
+	g.letGo()
+	r.waitSettled(t, slices.Delete(slices.Clone(ids), rows/2, rows/2+1)...)
+	clock.waitFor(t, writeLimit)
+	clock.advance(writeLimit)
+	var stopped *StopError
+	if err := <-result; !errors.As(err, &stopped) || !slices.Equal(stopped.Unsettled, []OutboxID{bad}) {
+		t.Errorf("Run returned %v, want a StopError of the refused row", err)
+	}
+	execSQL(t, pool, "DELETE FROM poison")
+	must(t, run(t, d)())
+	wantRow(t, s, bad, StatusCompleted) // by the next run
+}

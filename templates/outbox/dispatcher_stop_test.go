@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -191,4 +192,173 @@ func TestRunTwiceAtOnce(t *testing.T) {
 	g.letGo()
 	must(t, stop())
 	wantErrorText(t, d.Ready(t.Context()), "does not run")
+}
+
+// TestLateNewsAreWrittenByTheNextRun has a handler return when its dispatcher has
+// stopped without it. What it says is written by the next run, which ends as any.
+func TestLateNewsAreWrittenByTheNextRun(t *testing.T) {
+	pool := testPool(t)
+	s := New(pool, Options{})
+	r, g := newRemote(), newBarrier(t)
+	r.deliver = g.deliver
+	clock := newFakeClock()
+	d := r.dispatcher(t, s, SomeHandlers(HandleMailer(r)), DispatcherOptions{})
+	d.clock = clock
+	withPolicy(d, func(p *policy) { p.retryInitial = time.Hour })
+	id := enqueueAll(t, pool, testMessage(DestinationMailer))[0]
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	result := make(chan error, 1)
+	go func() { result <- d.Run(ctx) }()
+	r.waitCalls(t, 1)
+	cancel()
+	clock.waitFor(t, d.options.StopLimit)
+	clock.advance(d.options.StopLimit)
+	clock.waitFor(t, stopGrace)
+	clock.advance(stopGrace)
+	must(t, <-result)
+	g.letGo()
+	r.wait(t, func() bool { return len(r.late) == 1 })
+	wantRow(t, s, id, StatusPending)
+	if _, err := d.RunOnce(context.WithoutCancel(t.Context())); err != nil {
+		t.Errorf("the next RunOnce: %v", err)
+	}
+	wantRow(t, s, id, StatusCompleted)
+}
+
+// slowBackend is a backend that has a claim, or a purge, wait until it is let go.
+type slowBackend struct {
+	backend
+	slow   atomic.Bool
+	begun  chan struct{}
+	letGo  chan struct{}
+	purges bool
+}
+
+func (b *slowBackend) claimDue(ctx context.Context, c claimCall) ([]*claimedRow, error) {
+	if !b.purges && b.slow.Load() {
+		b.begun <- struct{}{}
+		<-b.letGo
+	}
+	return b.backend.claimDue(ctx, c)
+}
+
+func (b *slowBackend) purge(ctx context.Context, start OutboxID, limit int, at time.Time) ([]OutboxID, error) {
+	if b.purges {
+		b.begun <- struct{}{}
+		select {
+		case <-b.letGo:
+		case <-ctx.Done():
+		}
+	}
+	return b.backend.purge(ctx, start, limit, at)
+}
+
+// TestStopDuringAClaim stops while a claim is under way. What waits is given back,
+// and the limit of the handlers begins, without it; what it has claimed is given
+// back when it returns.
+func TestStopDuringAClaim(t *testing.T) {
+	pool := testPool(t)
+	s := New(pool, Options{})
+	slow := &slowBackend{backend: s.backend, begun: make(chan struct{}), letGo: make(chan struct{})}
+	s.backend = slow
+	r := newRemote()
+	stopped := make(chan struct{})
+	r.deliver = func(ctx context.Context, _ Delivery) Outcome {
+		<-ctx.Done()
+		close(stopped)
+		return Completed()
+	}
+	clock := newFakeClock()
+	d := r.dispatcher(t, s, SomeHandlers(HandleMailer(r)), DispatcherOptions{NoListen: true})
+	d.clock = clock
+	withPolicy(d, func(p *policy) { p.concurrency, p.timeout = 1, time.Hour })
+	swift(d)
+	ids := enqueueAll(t, pool, testMessage(DestinationMailer), testMessage(DestinationMailer))
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	result := make(chan error, 1)
+	go func() { result <- d.Run(ctx) }()
+	r.waitCalls(t, 1)
+	wantRowsHeld(t, pool, 2)
+	slow.slow.Store(true)
+	ids = append(ids, enqueueAll(t, pool, testMessage(DestinationMailer))...)
+	clock.advance(d.options.Poll)
+	<-slow.begun
+	cancel()
+	r.wait(t, func() bool { return len(r.returned) == 1 })
+	clock.waitFor(t, d.options.StopLimit)
+	clock.advance(d.options.StopLimit)
+	<-stopped
+	r.waitSettled(t, r.calls[0].ID)
+	close(slow.letGo)
+	must(t, <-result)
+	for _, id := range ids {
+		if record := getRecord(t, s, id); r.callsOf(id) == 0 && (record.Status != StatusPending || record.Attempt != 0) {
+			t.Errorf("%s was not begun, and is %s after %d attempts", id, record.Status, record.Attempt)
+		}
+	}
+	if len(r.calls) != 1 || len(r.returned) != 2 {
+		t.Errorf("%d rows were begun, and %d given back, want 1 and 2", len(r.calls), len(r.returned))
+	}
+	wantRowsHeld(t, pool, 0)
+}
+
+// TestAPurgeDelaysNoSweep has a purge take its time: claims of dead workers are taken
+// back meanwhile.
+func TestAPurgeDelaysNoSweep(t *testing.T) {
+	pool := testPool(t)
+	s := New(pool, Options{})
+	id := claimOne(t, pool, testMessage(DestinationMailer)).ID
+	slow := &slowBackend{backend: s.backend, begun: make(chan struct{}), letGo: make(chan struct{}), purges: true}
+	s.backend = slow
+	clock := newFakeClock()
+	r := newRemote()
+	d := r.dispatcher(t, s, SomeHandlers(HandleMailer(r)), DispatcherOptions{NoListen: true})
+	d.clock = clock
+	stop := run(t, d)
+	<-slow.begun
+	ageClaims(t, pool)
+	clock.advance(mailerPolicy.lease)
+	r.waitSettled(t, id)
+	close(slow.letGo)
+	must(t, stop())
+	wantRow(t, s, id, StatusCompleted)
+}
+
+// TestAStopUsesUpNoMessage stops while the last attempt of a row is under way. The
+// handler is told to stop, or does not return at all: the row is not failed by it.
+func TestAStopUsesUpNoMessage(t *testing.T) {
+	for name, deliver := range map[string]func(g *barrier) func(context.Context, Delivery) Outcome{
+		"it does not return": func(g *barrier) func(context.Context, Delivery) Outcome { return g.deliver },
+		"it asks for another attempt": func(*barrier) func(context.Context, Delivery) Outcome {
+			return func(ctx context.Context, _ Delivery) Outcome { <-ctx.Done(); return Retry(ctx.Err()) }
+		},
+		"it does not know": func(*barrier) func(context.Context, Delivery) Outcome {
+			return func(ctx context.Context, _ Delivery) Outcome { <-ctx.Done(); return Unknown(ctx.Err()) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := testPool(t)
+			s := New(pool, Options{})
+			r := newRemote()
+			r.deliver = deliver(newBarrier(t))
+			clock := newFakeClock()
+			d := r.dispatcher(t, s, SomeHandlers(HandleStock(r)), DispatcherOptions{NoListen: true})
+			d.clock = clock
+			withPolicy(d, func(p *policy) { p.maxAttempts, p.idempotent = 1, true })
+			id := enqueueAll(t, pool, testMessage(DestinationStock))[0]
+			ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+			result := make(chan error, 1)
+			go func() { result <- d.Run(ctx) }()
+			r.waitCalls(t, 1)
+			cancel()
+			clock.waitFor(t, d.options.StopLimit)
+			clock.advance(d.options.StopLimit)
+			if name == "it does not return" {
+				clock.waitFor(t, stopGrace)
+				clock.advance(stopGrace)
+			}
+			must(t, <-result)
+			wantRow(t, s, id, StatusPending)
+		})
+	}
 }

@@ -26,6 +26,7 @@ type postgres struct {
 	callerTx bool // db is a transaction of the caller's
 	keys     *orderKeys
 	notifier *notifier
+	lockTime time.Duration // see boundLocks; 0 = as the database is set
 }
 
 func newPostgres(db DB, keys *orderKeys, n *notifier) *postgres {
@@ -34,6 +35,22 @@ func newPostgres(db DB, keys *orderKeys, n *notifier) *postgres {
 }
 
 func (p *postgres) within(tx pgx.Tx) backend { return newPostgres(tx, p.keys, p.notifier) }
+
+// boundLocks returns a backend whose settles and renewals wait for no lock for
+// longer than d, and then fail with lock_not_available.
+func (p *postgres) boundLocks(d time.Duration) backend {
+	bounded := *p
+	bounded.lockTime = d
+	return &bounded
+}
+
+// lockTimeout are the settings that bound the wait for a lock.
+func (p *postgres) lockTimeout() []string {
+	if p.lockTime == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("SET LOCAL lock_timeout = %d", p.lockTime.Milliseconds())}
+}
 
 // orderKeys is what claims have seen of destinations with ordered rows. It only
 // spreads the work: whatever it says, a claim that finds nothing has looked
@@ -845,7 +862,7 @@ func (p *postgres) settle(ctx context.Context, list []settlement) ([]OutboxID, e
 	if len(back) > 0 {
 		query(batch, &results[5], scanID, sqlSettleBack, back.ids(), back.tokens())
 	}
-	if err := p.send(ctx, batch, onePlan...); err != nil {
+	if err := p.send(ctx, batch, slices.Concat(onePlan, p.lockTimeout())...); err != nil {
 		return nil, err
 	}
 	return slices.Concat(results[:]...), nil
@@ -886,8 +903,13 @@ func (p *postgres) extendClaims(ctx context.Context, claims []Claim, at time.Tim
 	for i, c := range claims {
 		ids[i], tokens[i] = c.ID, c.Token
 	}
-	extended, err := one(ctx, p, scanID, sqlExtendClaims, idArray(ids), tokens, nullTime(at))
-	return set(extended), err
+	var extended []OutboxID
+	batch := &pgx.Batch{}
+	query(batch, &extended, scanID, sqlExtendClaims, idArray(ids), tokens, nullTime(at))
+	if err := p.send(ctx, batch, p.lockTimeout()...); err != nil {
+		return nil, err
+	}
+	return set(extended), nil
 }
 
 func (p *postgres) releaseExpired(ctx context.Context, destinations []Destination, limit int, at time.Time) ([]OutboxID, error) {
