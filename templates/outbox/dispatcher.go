@@ -515,9 +515,11 @@ func (d *Dispatcher) recall(ctx context.Context) error {
 // ask claims unknown outcomes whose question is due.
 func (d *Dispatcher) ask(ctx context.Context, now time.Time) error {
 	request := ClaimRequest{WorkerID: d.options.WorkerID, Limits: make(map[Destination]int)}
+	var leftOut []string
 	for _, c := range d.consumers {
-		if limit := c.questions(now); limit > 0 {
+		if limit, left := c.questions(now); limit > 0 {
 			request.Limits[c.policy.destination] = limit
+			leftOut = append(leftOut, left...)
 		}
 	}
 	if len(request.Limits) == 0 {
@@ -527,6 +529,7 @@ func (d *Dispatcher) ask(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	call.leftOut = leftOut
 	ctx, cancel := context.WithTimeout(ctx, statementTime)
 	defer cancel()
 	at := d.clock.now()

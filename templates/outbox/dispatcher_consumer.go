@@ -177,30 +177,36 @@ func (c *consumer) request(now time.Time) (limit int, mark OutboxID, leftOut []s
 	}
 	if c.policy.per {
 		room = min(room, c.step)
-		for key, l := range c.limiters {
-			// A key that is full is left until half of it is free: its rows would
-			// come a few at a time, and all others of the claim be given back.
-			n := l.room(c.policy.concurrency, now)
-			l.left = n <= 0 || l.left && !l.circuit.broken() && 2*l.active > c.policy.concurrency
-			if l.left {
-				leftOut = append(leftOut, string(c.policy.destination)+"/"+key)
-			} else if l.fresh(now) {
-				delete(c.limiters, key)
-			} else if l.forgotten(now) {
-				delete(c.limiters, key)
-				c.d.observer.circuitChanged(c.policy.destination, key, false)
-			}
-			if at, ok := l.opens(now); ok {
-				c.look(at)
-			}
-		}
-		slices.Sort(leftOut)
+		leftOut = c.leaveOut(now)
 	}
 	c.again, c.askTurn = false, true
 	if c.claims++; c.claims%claimsFromMark == 0 {
 		c.mark = OutboxID{}
 	}
 	return room, c.mark, leftOut
+}
+
+// leaveOut says which limit keys a claim is to leave out.
+func (c *consumer) leaveOut(now time.Time) (leftOut []string) {
+	for key, l := range c.limiters {
+		// A key that is full is left until half of it is free: its rows would
+		// come a few at a time, and all others of the claim be given back.
+		n := l.room(c.policy.concurrency, now)
+		l.left = n <= 0 || l.left && !l.circuit.broken() && 2*l.active > c.policy.concurrency
+		if l.left {
+			leftOut = append(leftOut, string(c.policy.destination)+"/"+key)
+		} else if l.fresh(now) {
+			delete(c.limiters, key)
+		} else if l.forgotten(now) {
+			delete(c.limiters, key)
+			c.d.observer.circuitChanged(c.policy.destination, key, false)
+		}
+		if at, ok := l.opens(now); ok {
+			c.look(at)
+		}
+	}
+	slices.Sort(leftOut)
+	return leftOut
 }
 
 // look has rows looked for at a time, if not sooner.
@@ -234,10 +240,6 @@ func (c *consumer) claimedDue(rows []*claimedRow, limit int, at time.Time, more 
 	c.step = min(2*c.step, c.total())
 	if placed < len(rows) {
 		c.step = max(1, placed)
-	}
-	if placed == 0 && !slices.ContainsFunc(rows, func(row *claimedRow) bool { return row.LimitKey != "" }) {
-		// Rows from before there were limit keys cannot be left out.
-		c.hungry = c.again
 	}
 	if c.hungry && c.wants(c.room(c.d.clock.now())) {
 		c.d.signal() // the step was less than there is room for
@@ -606,25 +608,28 @@ func (c *consumer) sooner(t time.Time) time.Time {
 	return t
 }
 
-// questions says how many unknown outcomes to claim: half of the room, or, where
-// there is room for one, every other time.
-func (c *consumer) questions(now time.Time) int {
+// questions says how many unknown outcomes to claim, and without which limit keys:
+// half of the room, or, where there is room for one, every other time.
+func (c *consumer) questions(now time.Time) (limit int, leftOut []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	room := c.room(now)
 	if !c.asks || !c.askDue || room <= 0 || room == 1 && c.hungry && !c.askTurn {
-		return 0
+		return 0, nil
+	}
+	if c.policy.per {
+		leftOut = c.leaveOut(now)
 	}
 	c.askTurn = false
-	return (room + 1) / 2
+	return (room + 1) / 2, leftOut
 }
 
 // claimedUnknown takes the rows of a claim that asked for limit of them.
 func (c *consumer) claimedUnknown(rows []*claimedRow, limit int, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.askDue = len(rows) == limit
-	c.admit(rows, at, true)
+	kept := c.admit(rows, at, true)
+	c.askDue = len(rows) == limit && kept == len(rows)
 }
 
 func (t *task) attrs() []any {

@@ -30,8 +30,12 @@ func (m *memory) claimDue(ctx context.Context, c claimCall) (claimed []*claimedR
 
 // fits tells whether a call may claim the row if it stands alone.
 func (c claimCall) fits(s *memoryState, at time.Time) bool {
-	return s.pending() && !s.next.After(at) && slices.Contains(c.kinds, s.kind()) &&
-		(s.row.limitKey == "" || !slices.Contains(c.leftOut, string(s.row.destination)+"/"+s.row.limitKey))
+	return s.pending() && !s.next.After(at) && c.wants(s)
+}
+
+// wants tells whether a call is for rows like this one.
+func (c claimCall) wants(s *memoryState) bool {
+	return slices.Contains(c.kinds, s.kind()) && !slices.Contains(c.leftOut, string(s.row.destination)+"/"+s.row.limitKey)
 }
 
 // loose locks rows of a destination that no order binds, those that are ready
@@ -164,7 +168,7 @@ func (m *memory) claimUnknown(ctx context.Context, c claimCall) (claimed []*clai
 			}
 			rows := tx.take(int(c.limits[i]), func(s *memoryState) bool {
 				return s.row.destination == p.destination && s.unknown && !s.held() && !s.next.IsZero() && !s.next.After(at) &&
-					slices.Contains(c.kinds, s.kind()) && s.asked(p, at)
+					c.wants(s) && s.asked(p, at)
 			}, func(s *memoryState) time.Time { return s.next })
 			for _, s := range rows {
 				s.token, s.worker, s.taken = c.token, c.worker, at

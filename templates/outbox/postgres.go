@@ -662,7 +662,7 @@ func scanHead(row pgx.CollectableRow) (h head, err error) {
 }
 
 func (p *postgres) claimUnknown(ctx context.Context, c claimCall) ([]*claimedRow, error) {
-	rows, err := one(ctx, p, scanClaimed(c.token), sqlClaimUnknown, c.destinations, c.limits, c.kinds, c.token, c.worker, nullTime(c.at), c.giveUp)
+	rows, err := one(ctx, p, scanClaimed(c.token), sqlClaimUnknown, c.destinations, c.limits, c.giveUp, c.kinds, c.token, c.worker, nullTime(c.at), c.leftOut)
 	if err != nil {
 		return nil, &claimError{c.token, err}
 	}
