@@ -45,6 +45,7 @@ type consumer struct {
 	closed    bool                // nothing is begun any more
 
 	hungry  bool      // rows may be due
+	walk    walk      // of the last claim, among the order keys
 	again   bool      // hungry has become true since the last request
 	lookAt  time.Time // when rows may be due again; zero = by the next poll
 	mark    OutboxID  // ready rows up to here have been claimed
@@ -155,16 +156,16 @@ func (c *consumer) wants(room int) bool {
 	return room > 0 && (c.active < c.total() || 2*room >= c.window())
 }
 
-// request says how many due rows to claim, behind which mark and without which
-// limit keys.
-func (c *consumer) request(now time.Time) (limit int, mark OutboxID, leftOut []string) {
+// request says how many due rows to claim, behind which mark, from where among the
+// order keys, and without which limit keys.
+func (c *consumer) request(now time.Time) (limit int, mark OutboxID, w walk, leftOut []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.lookAt.IsZero() && !c.lookAt.After(now) {
-		c.lookAt, c.hungry = time.Time{}, true
+		c.lookAt, c.hungry, c.again = time.Time{}, true, true
 	}
 	if !c.hungry {
-		return 0, mark, nil
+		return 0, mark, w, nil
 	}
 	room := c.room(now)
 	if !c.wants(room) {
@@ -173,17 +174,20 @@ func (c *consumer) request(now time.Time) (limit int, mark OutboxID, leftOut []s
 				c.look(at)
 			}
 		}
-		return 0, mark, nil
+		return 0, mark, w, nil
 	}
 	if c.policy.per {
 		room = min(room, c.step)
 		leftOut = c.leaveOut(now)
 	}
+	if c.again {
+		c.walk = walk{} // keys that it has passed may be due since
+	}
 	c.again, c.askTurn = false, true
 	if c.claims++; c.claims%claimsFromMark == 0 {
 		c.mark = OutboxID{}
 	}
-	return room, c.mark, leftOut
+	return room, c.mark, c.walk, leftOut
 }
 
 // leaveOut says which limit keys a claim is to leave out.
@@ -216,10 +220,9 @@ func (c *consumer) look(at time.Time) {
 	}
 }
 
-// claimedDue takes the rows of a claim that asked for limit of them. more tells
-// that the claim gave rows to others, which may have kept it from looking at
-// every key.
-func (c *consumer) claimedDue(rows []*claimedRow, limit int, at time.Time, more bool) {
+// claimedDue takes the rows of a claim that asked for limit of them, and how far it
+// has come among the order keys.
+func (c *consumer) claimedDue(rows []*claimedRow, limit int, at time.Time, w walk) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	first := c.mark == OutboxID{}
@@ -232,17 +235,17 @@ func (c *consumer) claimedDue(rows []*claimedRow, limit int, at time.Time, more 
 			}
 		}
 	}
-	c.hungry = c.again || !short || !first || c.policy.ordered && more
+	c.walk = w
+	c.hungry = c.again || !short || !first || w.unfinished()
 	placed := c.admit(rows, at, false)
-	if !c.policy.per {
-		return
+	if c.policy.per {
+		c.step = min(2*c.step, c.total())
+		if placed < len(rows) {
+			c.step = max(1, placed)
+		}
 	}
-	c.step = min(2*c.step, c.total())
-	if placed < len(rows) {
-		c.step = max(1, placed)
-	}
-	if c.hungry && c.wants(c.room(c.d.clock.now())) {
-		c.d.signal() // the step was less than there is room for
+	if (c.policy.per && c.hungry || w.unfinished()) && c.wants(c.room(c.d.clock.now())) {
+		c.d.signal() // the step was less than there is room for, or keys are left to look at
 	}
 }
 
@@ -458,7 +461,7 @@ func (c *consumer) close() {
 func (c *consumer) open() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.closed, c.hungry, c.askDue, c.askTurn = false, true, true, true
+	c.closed, c.hungry, c.again, c.askDue, c.askTurn = false, true, true, true, true
 	c.mark = OutboxID{}
 	c.held = make(map[*task]struct{})
 	c.unsettled, c.taken, c.returned = 0, 0, 0

@@ -29,7 +29,7 @@ type Observer struct {
 	// since it cannot be reached, or is not any more. key is empty for all of it.
 	CircuitChanged func(destination Destination, key string, open bool)
 	// Failed tells that a statement of the dispatcher's own failed, which is tried
-	// again: claim, settle, extend, sweep, purge or listen.
+	// again: claim, recall, settle, extend, release, expire, purge or listen.
 	Failed func(operation string, err error)
 }
 

@@ -398,12 +398,12 @@ WHERE q.claim_taken_at IS NOT NULL AND q.outbox_id = ANY ($1::uuid[]) AND q.clai
       SELECT u.outbox_id, u.claim_token FROM unnest($1::uuid[], $2::bigint[]) AS u(outbox_id, claim_token))) IS TRUE
 RETURNING q.outbox_id`
 
-// sqlRecall gives back all that one call has claimed, as it was before: its answer was lost, so nothing of it
-// was started. It reads the whole queue.
-// $1 token
+// sqlRecall gives back all that some calls have claimed, as it was before: their answers were lost, so nothing
+// of it was started. It reads the whole queue.
+// $1 tokens
 const sqlRecall = `UPDATE "outbox_queue" q
 SET claim_taken_at = NULL, claim_worker = NULL, attempt_count = q.attempt_count - CASE WHEN q.unknown THEN 0 ELSE 1 END
-WHERE q.claim_token = $1::bigint AND q.claim_token <> 0 AND q.claim_taken_at IS NOT NULL
+WHERE q.claim_token = ANY ($1::bigint[]) AND q.claim_token <> 0 AND q.claim_taken_at IS NOT NULL
 RETURNING q.outbox_id`
 
 // sqlExtendClaims renews claims. Rows are locked in the order of their ids, as most settles lock them.
