@@ -351,6 +351,31 @@ func TestTheClaimIsLost(t *testing.T) {
 	}
 }
 
+// failingClaim is a backend whose first claim fails.
+type failingClaim struct {
+	backend
+	failed *atomic.Bool
+}
+
+func (f failingClaim) claimDue(ctx context.Context, c claimCall) ([]*claimedRow, error) {
+	if f.failed.CompareAndSwap(false, true) {
+		return nil, errors.New("no connection")
+	}
+	return f.backend.claimDue(ctx, c)
+}
+
+// TestAClaimThatFailsIsTriedAgain at once, though the next poll is a day away.
+func TestAClaimThatFailsIsTriedAgain(t *testing.T) {
+	pool := testPool(t)
+	s := New(pool, Options{})
+	id := enqueueAll(t, pool, testMessage(DestinationMailer))[0]
+	s.backend = failingClaim{s.backend, &atomic.Bool{}}
+	r := newRemote()
+	stop := run(t, r.dispatcher(t, s, r.handlers(), DispatcherOptions{NoListen: true, Poll: deaf}))
+	r.waitSettled(t, id)
+	must(t, stop())
+}
+
 // failingRecalls is a backend whose recalls fail for a while.
 type failingRecalls struct {
 	backend

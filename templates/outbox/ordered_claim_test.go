@@ -611,6 +611,36 @@ func TestAClaimIsBoundInItsLooks(t *testing.T) {
 	}
 }
 
+// TestAWalkBeginsAnewWhenKeysMayBeDue has a dispatcher in the midst of the keys of a
+// destination.
+func TestAWalkBeginsAnewWhenKeysMayBeDue(t *testing.T) {
+	store, _ := NewMemory(Options{})
+	r := newRemote()
+	for name, test := range map[string]struct {
+		happens func(d *Dispatcher, c *consumer, now time.Time)
+		anew    bool
+	}{
+		"nothing":                  {func(*Dispatcher, *consumer, time.Time) {}, false},
+		"a poll or a notification": {func(d *Dispatcher, _ *consumer, _ time.Time) { d.hunger(false) }, true},
+		"a row comes due":          {func(_ *Dispatcher, c *consumer, now time.Time) { c.look(now) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := r.dispatcher(t, store, SomeHandlers(HandleStock(r)), DispatcherOptions{})
+			c, now := d.consumers[0], d.clock.now()
+			under := walk{begun: true, first: "k", start: "m"}
+			c.claimedDue(nil, 10, now, under)
+			test.happens(d, c, now)
+			want := under
+			if test.anew {
+				want = walk{}
+			}
+			if limit, _, w, _ := c.request(now); limit == 0 || w != want {
+				t.Errorf("%d rows are asked for from %+v, want from %+v", limit, w, want)
+			}
+		})
+	}
+}
+
 // TestADispatcherGoesOnBehindManyWaitingKeys without a poll or a notification.
 func TestADispatcherGoesOnBehindManyWaitingKeys(t *testing.T) {
 	pool := testPool(t)
