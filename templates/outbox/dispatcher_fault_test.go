@@ -520,7 +520,10 @@ func TestRunOnceClaimsNothingWhenItsContextHasEnded(t *testing.T) {
 		ending func(cancel func()) endingBackend
 		want   error
 	}{
-		{"before", func(cancel func()) endingBackend { cancel(); return endingBackend{s.backend, stay, stay} }, context.Canceled},
+		{"before", func(cancel func()) endingBackend {
+			cancel()
+			return endingBackend{s.backend, func() { t.Error("it swept") }, stay}
+		}, context.Canceled},
 		{"while it sweeps", func(cancel func()) endingBackend { return endingBackend{s.backend, cancel, stay} }, context.Canceled},
 		{"while it asks", func(cancel func()) endingBackend { return endingBackend{s.backend, stay, cancel} }, nil},
 	} {
