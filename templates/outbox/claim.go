@@ -39,8 +39,9 @@ type ClaimRequest struct {
 // [Store.ReleaseExpiredClaims] may take it away. Rows whose payload or version
 // this package does not know are not claimed.
 //
-// Where a part of the claim fails, what was claimed before is returned without
-// the error, which the next call meets again if it lasts. A call that has lost
+// A call that returns nothing has looked at all that is due. Where a part of the
+// claim fails, what the other parts have claimed is returned without the error,
+// which the next call meets again if it lasts. A call that has lost
 // its connection may have claimed rows: they wait for their lease to run out.
 func (s *Store) ClaimDue(ctx context.Context, request ClaimRequest) ([]Entry, error) {
 	call, err := request.call()
@@ -139,6 +140,7 @@ func (r ClaimRequest) call() (claimCall, error) {
 		c.limits = append(c.limits, int32(min(limit, maxClaim)))
 		c.marks = append(c.marks, OutboxID{})
 		c.runs = append(c.runs, p.longestRun())
+		c.walks = append(c.walks, &walk{})
 		c.giveUp = append(c.giveUp, p.giveUpAfter())
 		c.kinds = append(c.kinds, p.kinds...)
 	}

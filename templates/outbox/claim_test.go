@@ -418,3 +418,18 @@ func TestClaimLeavesLimitKeysOut(t *testing.T) {
 	wantIDs(t, claimCalled(t, s, call), ids[1], ids[3])
 	wantIDs(t, claimCalled(t, s, claimCallFor(t, 10)), ids[0], ids[2], ids[4])
 }
+
+// TestClaimLeavesRowsWithoutALimitKeyOut has rows from before there were limit keys,
+// each by the lane in which it stands. An empty value has a key that is not empty.
+func TestClaimLeavesRowsWithoutALimitKeyOut(t *testing.T) {
+	pool := testPool(t)
+	s := New(pool, Options{})
+	ids := enqueueAll(t, pool, testMessage(DestinationMetrics), testMessage(DestinationMetrics), ToMetrics(UsageSample{}), change("a", 1), change("b", 1), change("b", 2))
+	execSQL(t, pool, "UPDATE outbox_queue SET limit_key = NULL WHERE outbox_id = ANY ($1)", idArray(ids[:2]))
+	execSQL(t, pool, "UPDATE outbox_queue SET next_attempt_at = $2 WHERE outbox_id = $1", ids[1].String(), longAgo)
+	execSQL(t, pool, "UPDATE outbox_queue SET limit_key = 'x' WHERE outbox_id = $1", ids[4].String())
+	call := claimCallFor(t, 10)
+	call.leftOut = []string{"metrics/", "stock/"}
+	wantIDs(t, claimCalled(t, s, call), ids[2], ids[4])
+	wantIDs(t, claimCalled(t, s, claimCallFor(t, 10)), ids[0], ids[1], ids[3])
+}

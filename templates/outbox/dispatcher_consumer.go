@@ -45,6 +45,7 @@ type consumer struct {
 	closed    bool                // nothing is begun any more
 
 	hungry  bool      // rows may be due
+	walk    walk      // of the last claim, among the order keys
 	again   bool      // hungry has become true since the last request
 	lookAt  time.Time // when rows may be due again; zero = by the next poll
 	mark    OutboxID  // ready rows up to here have been claimed
@@ -156,16 +157,16 @@ func (c *consumer) wants(room int) bool {
 	return room > 0 && (c.active < c.total() || 2*room >= c.window())
 }
 
-// request says how many due rows to claim, behind which mark and without which
-// limit keys.
-func (c *consumer) request(now time.Time) (limit int, mark OutboxID, leftOut []string) {
+// request says how many due rows to claim, behind which mark, from where among the
+// order keys, and without which limit keys.
+func (c *consumer) request(now time.Time) (limit int, mark OutboxID, w walk, leftOut []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.lookAt.IsZero() && !c.lookAt.After(now) {
-		c.lookAt, c.hungry = time.Time{}, true
+		c.lookAt, c.hungry, c.again = time.Time{}, true, true
 	}
 	if !c.hungry {
-		return 0, mark, nil
+		return 0, mark, w, nil
 	}
 	room := c.room(now)
 	if !c.wants(room) {
@@ -174,38 +175,47 @@ func (c *consumer) request(now time.Time) (limit int, mark OutboxID, leftOut []s
 				c.look(at)
 			}
 		}
-		return 0, mark, nil
+		return 0, mark, w, nil
 	}
 	if c.policy.per {
 		room = min(room, c.step)
-		for key, l := range c.limiters {
-			// A key that is full is left until half of it is free: its rows would
-			// come a few at a time, and all others of the claim be given back.
-			n := l.room(c.policy.concurrency, now)
-			before := l.left
-			l.left = n <= 0 || before && !l.circuit.broken() && 2*l.active > c.policy.concurrency
-			if before && !l.left {
-				c.mark = OutboxID{} // claims have passed over its rows
-			}
-			if l.left {
-				leftOut = append(leftOut, string(c.policy.destination)+"/"+key)
-			} else if l.fresh(now) {
-				delete(c.limiters, key)
-			} else if l.forgotten(now) {
-				delete(c.limiters, key)
-				c.d.observer.circuitChanged(c.policy.destination, key, false)
-			}
-			if at, ok := l.opens(now); ok {
-				c.look(at)
-			}
-		}
-		slices.Sort(leftOut)
+		leftOut = c.leaveOut(now)
+	}
+	if c.again {
+		c.walk = walk{} // keys that it has passed may be due since
 	}
 	c.again, c.askTurn = false, true
 	if c.claims++; c.claims%claimsFromMark == 0 {
 		c.mark = OutboxID{}
 	}
-	return room, c.mark, leftOut
+	return room, c.mark, c.walk, leftOut
+}
+
+// leaveOut says which limit keys a claim is to leave out.
+func (c *consumer) leaveOut(now time.Time) (leftOut []string) {
+	for key, l := range c.limiters {
+		// A key that is full is left until half of it is free: its rows would
+		// come a few at a time, and all others of the claim be given back.
+		n := l.room(c.policy.concurrency, now)
+		before := l.leftOut
+		l.leftOut = n <= 0 || before && !l.circuit.broken() && 2*l.active > c.policy.concurrency
+		if before && !l.leftOut {
+			c.mark = OutboxID{} // claims have passed over its rows
+		}
+		if l.leftOut {
+			leftOut = append(leftOut, string(c.policy.destination)+"/"+key)
+		} else if l.fresh(now) {
+			delete(c.limiters, key)
+		} else if l.forgotten(now) {
+			delete(c.limiters, key)
+			c.d.observer.circuitChanged(c.policy.destination, key, false)
+		}
+		if at, ok := l.opens(now); ok {
+			c.look(at)
+		}
+	}
+	slices.Sort(leftOut)
+	return leftOut
 }
 
 // look has rows looked for at a time, if not sooner.
@@ -215,10 +225,9 @@ func (c *consumer) look(at time.Time) {
 	}
 }
 
-// claimedDue takes the rows of a claim that asked for limit of them. more tells
-// that the claim gave rows to others, which may have kept it from looking at
-// every key.
-func (c *consumer) claimedDue(rows []*claimedRow, limit int, at time.Time, more bool) {
+// claimedDue takes the rows of a claim that asked for limit of them, and how far it
+// has come among the order keys.
+func (c *consumer) claimedDue(rows []*claimedRow, limit int, at time.Time, w walk) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	first := c.mark == OutboxID{}
@@ -231,24 +240,20 @@ func (c *consumer) claimedDue(rows []*claimedRow, limit int, at time.Time, more 
 			}
 		}
 	}
-	c.hungry = c.again || !short || !first || c.policy.ordered && more
+	c.walk = w
+	c.hungry = c.again || !short || !first || w.unfinished()
 	placed := c.admit(rows, at, false)
-	if !c.policy.per {
-		if at, ok := c.limiterOf("").opens(c.d.clock.now()); ok && c.hungry {
-			c.look(at)
+	now := c.d.clock.now()
+	if c.policy.per {
+		c.step = min(2*c.step, c.total())
+		if placed < len(rows) {
+			c.step = max(1, placed)
 		}
-		return
+	} else if at, ok := c.limiterOf("").opens(now); ok && c.hungry {
+		c.look(at)
 	}
-	c.step = min(2*c.step, c.total())
-	if placed < len(rows) {
-		c.step = max(1, placed)
-	}
-	if placed == 0 && !slices.ContainsFunc(rows, func(row *claimedRow) bool { return row.LimitKey != "" }) {
-		// Rows from before there were limit keys cannot be left out.
-		c.hungry = c.again
-	}
-	if c.hungry && c.wants(c.room(c.d.clock.now())) {
-		c.d.signal() // the step was less than there is room for
+	if c.hungry && c.wants(c.room(now)) {
+		c.d.signal()
 	}
 }
 
@@ -285,7 +290,7 @@ func (c *consumer) admit(rows []*claimedRow, at time.Time, question bool) (kept 
 		switch {
 		case c.closed || now.Sub(at) >= c.policy.lease || c.policy.per && c.active >= c.total() || (c.policy.per || l.circuit.broken()) && !l.admits(c.policy.concurrency, now):
 			kept -= c.giveBack(t)
-			l.left = true
+			l.leftOut = true
 		case l.active < c.policy.concurrency:
 			c.start(t, now)
 			go c.work(t)
@@ -397,7 +402,7 @@ func (c *consumer) finish(t *task, v ruling) *task {
 	if next = c.pick(next, now); next != nil {
 		c.start(next, now)
 	}
-	if t.limiter.left && 2*t.limiter.active <= c.policy.concurrency {
+	if t.limiter.leftOut && 2*t.limiter.active <= c.policy.concurrency {
 		c.hungry, c.again = true, true
 	}
 	if c.closed || c.rows == 0 || (c.hungry || c.askDue) && c.wants(c.room(now)) {
@@ -469,7 +474,7 @@ func (c *consumer) close() {
 func (c *consumer) open() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.closed, c.hungry, c.askDue, c.askTurn = false, true, true, true
+	c.closed, c.hungry, c.again, c.askDue, c.askTurn = false, true, true, true, true
 	c.mark = OutboxID{}
 	c.held = make(map[*task]struct{})
 	c.taken, c.returned = 0, 0
@@ -580,16 +585,21 @@ func (c *consumer) lose(t *task) {
 	c.d.signal()
 }
 
-// renewed takes the answer to a renewal that was sent at a time.
-func (c *consumer) renewed(t *task, at time.Time, kept bool) {
+// renewed takes the answer to a renewal of its tasks, and perhaps of others', that
+// was sent at a time. All that are lost are so at once: none begins after another.
+func (c *consumer) renewed(tasks []*task, at time.Time, kept map[Claim]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch _, held := c.held[t]; {
-	case !held:
-	case kept:
-		t.renewed = at
-	case t.state == taskWaiting || t.state == taskRunning:
-		c.lose(t)
+	for _, t := range tasks {
+		if _, held := c.held[t]; held && kept[t.row.Claim] {
+			t.renewed = at
+		}
+	}
+	for _, t := range tasks {
+		_, held := c.held[t]
+		if held && !kept[t.row.Claim] && (t.state == taskWaiting || t.state == taskRunning) {
+			c.lose(t)
+		}
 	}
 }
 
@@ -624,25 +634,28 @@ func (c *consumer) sooner(t time.Time) time.Time {
 	return t
 }
 
-// questions says how many unknown outcomes to claim: half of the room, or, where
-// there is room for one, every other time.
-func (c *consumer) questions(now time.Time) int {
+// questions says how many unknown outcomes to claim, and without which limit keys:
+// half of the room, or, where there is room for one, every other time.
+func (c *consumer) questions(now time.Time) (limit int, leftOut []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	room := c.room(now)
 	if !c.asks || !c.askDue || room <= 0 || room == 1 && c.hungry && !c.askTurn {
-		return 0
+		return 0, nil
+	}
+	if c.policy.per {
+		leftOut = c.leaveOut(now)
 	}
 	c.askTurn = false
-	return (room + 1) / 2
+	return (room + 1) / 2, leftOut
 }
 
 // claimedUnknown takes the rows of a claim that asked for limit of them.
 func (c *consumer) claimedUnknown(rows []*claimedRow, limit int, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.askDue = len(rows) == limit
-	c.admit(rows, at, true)
+	kept := c.admit(rows, at, true)
+	c.askDue = len(rows) == limit && kept == len(rows)
 }
 
 func (t *task) attrs() []any {

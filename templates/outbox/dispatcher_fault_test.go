@@ -302,7 +302,8 @@ func (c *cutAt) Write(p []byte) (int, error) {
 }
 
 // TestTheClaimIsLost loses the answer to a claim: its rows come back uncharged, and
-// those of the other lanes go on.
+// those of the other lanes go on. The claim is tried again at once, not at the next
+// poll.
 func TestTheClaimIsLost(t *testing.T) {
 	for _, test := range []struct {
 		of          string
@@ -328,7 +329,7 @@ func TestTheClaimIsLost(t *testing.T) {
 				enqueueAll(t, pool, testMessage(DestinationMailer), testMessage(DestinationStock))...)
 			r := newRemote()
 			r.answer = func(context.Context, Delivery) Answer { return Arrived("") }
-			d := r.dispatcher(t, New(flaky, Options{}), r.handlers(), DispatcherOptions{NoListen: true})
+			d := r.dispatcher(t, New(flaky, Options{}), r.handlers(), DispatcherOptions{NoListen: true, Poll: deaf})
 			var held atomic.Bool
 			d.observer.Failed = func(operation string, _ error) {
 				if operation == "claim" {
@@ -345,6 +346,197 @@ func TestTheClaimIsLost(t *testing.T) {
 			}
 			if !held.Load() || len(r.calls) != 2 || len(r.asked) != 1 {
 				t.Errorf("the row was held when the claim had failed: %t; sent %d times, asked %d times", held.Load(), len(r.calls), len(r.asked))
+			}
+		})
+	}
+}
+
+// failingClaim is a backend whose first claim fails.
+type failingClaim struct {
+	backend
+	failed *atomic.Bool
+}
+
+func (f failingClaim) claimDue(ctx context.Context, c claimCall) ([]*claimedRow, error) {
+	if f.failed.CompareAndSwap(false, true) {
+		return nil, errors.New("no connection")
+	}
+	return f.backend.claimDue(ctx, c)
+}
+
+// TestAClaimThatFailsIsTriedAgain at once, though the next poll is a day away.
+func TestAClaimThatFailsIsTriedAgain(t *testing.T) {
+	pool := testPool(t)
+	s := New(pool, Options{})
+	id := enqueueAll(t, pool, testMessage(DestinationMailer))[0]
+	s.backend = failingClaim{s.backend, &atomic.Bool{}}
+	r := newRemote()
+	stop := run(t, r.dispatcher(t, s, r.handlers(), DispatcherOptions{NoListen: true, Poll: deaf}))
+	r.waitSettled(t, id)
+	must(t, stop())
+}
+
+// failingRecalls is a backend whose recalls fail for a while.
+type failingRecalls struct {
+	backend
+	failing *atomic.Bool
+	tried   *atomic.Int64
+}
+
+func (f failingRecalls) recall(ctx context.Context, tokens []int64) ([]OutboxID, error) {
+	f.tried.Add(1)
+	if f.failing.Load() {
+		return nil, errors.New("no time for it")
+	}
+	return f.backend.(recaller).recall(ctx, tokens)
+}
+
+// lostClaim claims rows of a destination as by a statement whose answer was lost.
+func lostClaim(t *testing.T, s *Store, destination Destination) *claimError {
+	t.Helper()
+	call, err := ClaimRequest{WorkerID: "w", Limits: map[Destination]int{destination: 10}}.call()
+	must(t, err)
+	rows, err := s.backend.claimDue(t.Context(), call)
+	must(t, err)
+	if len(rows) != 1 {
+		t.Fatalf("claimed %d rows, want 1", len(rows))
+	}
+	return &claimError{rows[0].Claim.Token, errors.New("cut off")}
+}
+
+// TestARecallThatFails keeps no row from being claimed, and is tried again until it
+// succeeds. Several claims are recalled together.
+func TestARecallThatFails(t *testing.T) {
+	pool := testPool(t)
+	s := New(pool, Options{})
+	ids := enqueueAll(t, pool, testMessage(DestinationPayments), testMessage(DestinationLedger))
+	lost := errors.Join(lostClaim(t, s, DestinationPayments), lostClaim(t, s, DestinationLedger))
+	failing := failingRecalls{s.backend, &atomic.Bool{}, &atomic.Int64{}}
+	failing.failing.Store(true)
+	s.backend = failing
+	r := newRemote()
+	d := r.dispatcher(t, s, r.handlers(), DispatcherOptions{NoListen: true, Poll: deaf})
+	d.observer.Failed = func(operation string, err error) {
+		if operation != "recall" {
+			t.Errorf("%s: %v", operation, err)
+		}
+	}
+	d.doubt(lost)
+	id := enqueueAll(t, pool, testMessage(DestinationMailer))[0]
+	stop := run(t, d)
+	r.waitSettled(t, id)
+	if failing.tried.Load() == 0 {
+		t.Error("no recall was tried")
+	}
+	wantRowsHeld(t, pool, 2)
+	failing.failing.Store(false)
+	r.waitSettled(t, ids...)
+	must(t, stop())
+	for _, id := range ids {
+		if record := wantRow(t, New(pool, Options{}), id, StatusCompleted); record.Attempt != 1 {
+			t.Errorf("%s took %d attempts", record.Destination, record.Attempt)
+		}
+	}
+}
+
+// TestARecallIsGivenUp when the lease of what may have been claimed has run out.
+func TestARecallIsGivenUp(t *testing.T) {
+	s := New(testPool(t), Options{})
+	failing := failingRecalls{s.backend, &atomic.Bool{}, &atomic.Int64{}}
+	failing.failing.Store(true)
+	s.backend = failing
+	r := newRemote()
+	d := r.dispatcher(t, s, r.handlers(), DispatcherOptions{})
+	clock := newFakeClock()
+	d.clock = clock
+	var lease time.Duration
+	for _, p := range policies {
+		lease = max(lease, p.lease)
+	}
+	d.doubt(&claimError{1, errors.New("cut off")})
+	for _, test := range []struct {
+		after time.Duration
+		want  int64 // recalls that were tried
+	}{{0, 1}, {0, 1}, {lease - 1, 2}, {1, 2}} {
+		clock.advance(test.after)
+		d.recall(t.Context(), clock.now())
+		if n := failing.tried.Load(); n != test.want {
+			t.Errorf("%d recalls were tried, want %d", n, test.want)
+		}
+	}
+	if len(d.doubtful) != 0 {
+		t.Errorf("%d claims are still to be recalled", len(d.doubtful))
+	}
+}
+
+// TestALaneThatFailsKeepsNoOther loses the answer to the claim of ordered rows that
+// goes first.
+func TestALaneThatFailsKeepsNoOther(t *testing.T) {
+	pool := testPool(t)
+	var done atomic.Bool
+	flaky := poolWith(t, pool, func(c *pgx.ConnConfig) {
+		c.DefaultQueryExecMode = pgx.QueryExecModeExec // a single answer to all
+		dial := c.DialFunc
+		c.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			return &cutAt{cutConn{Conn: conn, request: &atomic.Bool{}, answer: &atomic.Bool{}}, "firsts AS", &done}, err
+		}
+	})
+	ids := enqueueAll(t, pool, change("a", 1), testMessage(DestinationMailer))
+	backend := newPostgres(flaky, &orderKeys{}, newNotifier())
+	backend.keys.saw(string(DestinationStock), true, false)
+	rows, err := backend.claimDue(t.Context(), claimCallFor(t, 10))
+	var lost *claimError
+	if !errors.As(err, &lost) {
+		t.Errorf("the error is %v, want that of the ordered rows", err)
+	}
+	wantIDs(t, entryIDs(decoded(rows)), ids[1])
+}
+
+// endingBackend is a backend that ends a context as it is called.
+type endingBackend struct {
+	backend
+	sweeps, asks func()
+}
+
+func (e endingBackend) releaseExpired(ctx context.Context, destinations []Destination, limit int, at time.Time) ([]OutboxID, error) {
+	e.sweeps()
+	return e.backend.releaseExpired(context.WithoutCancel(ctx), destinations, limit, at)
+}
+
+func (e endingBackend) claimUnknown(ctx context.Context, c claimCall) ([]*claimedRow, error) {
+	e.asks()
+	return e.backend.claimUnknown(ctx, c)
+}
+
+// TestRunOnceClaimsNothingWhenItsContextHasEnded ends it at each place.
+func TestRunOnceClaimsNothingWhenItsContextHasEnded(t *testing.T) {
+	pool := testPool(t)
+	s := New(pool, Options{})
+	id := enqueueAll(t, pool, testMessage(DestinationPayments))[0]
+	stay := func() {}
+	for _, test := range []struct {
+		name   string
+		ending func(cancel func()) endingBackend
+		want   error
+	}{
+		{"before", func(cancel func()) endingBackend {
+			cancel()
+			return endingBackend{s.backend, func() { t.Error("it swept") }, stay}
+		}, context.Canceled},
+		{"while it sweeps", func(cancel func()) endingBackend { return endingBackend{s.backend, cancel, stay} }, context.Canceled},
+		{"while it asks", func(cancel func()) endingBackend { return endingBackend{s.backend, stay, cancel} }, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			r := newRemote()
+			d := r.dispatcher(t, &Store{backend: test.ending(cancel)}, r.handlers(), DispatcherOptions{})
+			if n, err := d.RunOnce(ctx); n != 0 || !errors.Is(err, test.want) {
+				t.Errorf("RunOnce: %d, %v, want %v", n, err, test.want)
+			}
+			if record := wantRow(t, s, id, StatusPending); record.Attempt != 0 || record.Claim.Token != 0 {
+				t.Errorf("the row was claimed: %v", record)
 			}
 		})
 	}

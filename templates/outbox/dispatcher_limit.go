@@ -29,7 +29,7 @@ type limiter struct {
 	abandoned int // of these, the ones that nobody waits for any more
 	bucket    bucket
 	circuit   circuit
-	left      bool // its rows were left out of the last claim
+	leftOut   bool // its rows were left out of the last claim
 }
 
 // bucket is a token bucket: it fills by the rate and holds what comes in a tenth of

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -263,4 +264,89 @@ func TestTheTotalOfAllValues(t *testing.T) {
 	g.letGo()
 	r.waitSettled(t, ids...)
 	must(t, stop())
+}
+
+// TestRowsWithoutALimitKeyAreOneValue has rows from before there was a limit for each
+// value: they share one, and as it is full are left alone, so that those of other
+// values have their turn.
+func TestRowsWithoutALimitKeyAreOneValue(t *testing.T) {
+	const concurrency = 2
+	pool := testPool(t)
+	s := New(pool, Options{})
+	r, g := newRemote(), newBarrier(t)
+	r.deliver = func(ctx context.Context, d Delivery) Outcome {
+		if d.LimitKey == "" {
+			return g.deliver(ctx, d)
+		}
+		return Completed()
+	}
+	d := r.dispatcher(t, s, SomeHandlers(HandleMetrics(r)), DispatcherOptions{NoListen: true, Poll: deaf})
+	withPolicy(d, func(p *policy) { p.concurrency = concurrency })
+	var messages []Message
+	for range 100 {
+		messages = append(messages, testMessage(DestinationMetrics))
+	}
+	ids := enqueueAll(t, pool, messages...)
+	old := idArray(ids[:len(ids)-1])
+	for _, table := range []string{"outbox_message", "outbox_queue"} {
+		execSQL(t, pool, "UPDATE "+table+" SET limit_key = NULL WHERE outbox_id = ANY ($1)", old)
+	}
+	stop := run(t, d)
+	r.waitSettled(t, ids[len(ids)-1])
+	r.mu.Lock()
+	if n := len(r.calls) - 1; n != concurrency || len(r.returned) != 0 {
+		t.Errorf("%d rows without a limit key were sent, want %d; %d were claimed for nothing", n, concurrency, len(r.returned))
+	}
+	r.mu.Unlock()
+	g.letGo()
+	r.waitSettled(t, ids...)
+	must(t, stop())
+}
+
+// TestQuestionsOfAFullValue has questions of one value, of which no more may be asked
+// at the same time, before that of another.
+func TestQuestionsOfAFullValue(t *testing.T) {
+	for name, total := range map[string]int{
+		"they fill the claim":                4,
+		"more are claimed than may be asked": 12,
+	} {
+		t.Run(name, func(t *testing.T) {
+			const concurrency = 2
+			pool := testPool(t)
+			s := New(pool, Options{})
+			r, g := newRemote(), newBarrier(t)
+			clock := newFakeClock()
+			d := r.dispatcher(t, s, SomeHandlers(HandlePayments(r)), DispatcherOptions{NoListen: true})
+			d.clock = clock
+			withPolicy(d, func(p *policy) { p.per, p.concurrency, p.total = true, concurrency, total })
+			r.answer = func(_ context.Context, d Delivery) Answer {
+				if d.LimitKey == "full" {
+					<-g.open
+				}
+				return Arrived("")
+			}
+			var messages []Message
+			for range 10 {
+				messages = append(messages, testMessage(DestinationPayments))
+			}
+			ids := parkAll(t, pool, messages...)
+			other := ids[len(ids)-1]
+			for _, table := range []string{"outbox_message", "outbox_queue"} {
+				execSQL(t, pool, "UPDATE "+table+" SET limit_key = CASE outbox_id WHEN $1 THEN 'other' ELSE 'full' END", other.String())
+			}
+			stop := run(t, d)
+			returned := total/2 - concurrency // of half of the room
+			r.wait(t, func() bool { return len(r.asked) == concurrency && len(r.returned) == returned })
+			clock.waitFor(t, d.options.Poll)
+			clock.advance(d.options.Poll)
+			r.waitSettled(t, other)
+			r.mu.Lock()
+			if len(r.asked) != concurrency+1 || len(r.returned) != returned {
+				t.Errorf("%d questions were asked, want %d; %d were claimed for nothing, want %d", len(r.asked), concurrency+1, len(r.returned), returned)
+			}
+			r.mu.Unlock()
+			g.letGo()
+			must(t, stop())
+		})
+	}
 }

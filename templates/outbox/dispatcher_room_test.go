@@ -88,7 +88,7 @@ func TestTheMarkOfAKeyThatWasFull(t *testing.T) {
 		want   OutboxID
 	}{{2, mark}, {1, OutboxID{}}} {
 		l.active, c.hungry, c.mark = step.active, true, mark
-		if _, got, leftOut := c.request(now); got != step.want || len(leftOut) != step.active-1 {
+		if _, got, _, leftOut := c.request(now); got != step.want || len(leftOut) != step.active-1 {
 			t.Errorf("with %d calls of 2 rows are claimed behind %s without %q, want behind %s", step.active, got, leftOut, step.want)
 		}
 	}
@@ -181,7 +181,9 @@ func TestARunKeepsTheLimitsOfItsRows(t *testing.T) {
 		}
 		return n
 	}
-	r.wait(t, func() bool { return shared() > 0 && (shared() == 2 || slices.ContainsFunc(r.returned, func(id OutboxID) bool { return id == ids[1] || id == ids[3] })) })
+	r.wait(t, func() bool {
+		return shared() > 0 && (shared() == 2 || slices.ContainsFunc(r.returned, func(id OutboxID) bool { return id == ids[1] || id == ids[3] }))
+	})
 	r.note(func() {
 		if n := shared(); n != 1 {
 			t.Errorf("%d calls of one limit key at the same time, want 1", n)

@@ -235,11 +235,12 @@ type slowBackend struct {
 }
 
 func (b *slowBackend) claimDue(ctx context.Context, c claimCall) ([]*claimedRow, error) {
+	rows, err := b.backend.claimDue(ctx, c)
 	if !b.purges && b.slow.Load() {
 		b.begun <- struct{}{}
 		<-b.letGo
 	}
-	return b.backend.claimDue(ctx, c)
+	return rows, err
 }
 
 func (b *slowBackend) purge(ctx context.Context, start OutboxID, limit int, at time.Time) ([]OutboxID, error) {

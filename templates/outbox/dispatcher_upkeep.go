@@ -81,8 +81,8 @@ func (d *Dispatcher) renew(ctx context.Context, tasks []*task) error {
 	for _, claim := range kept {
 		held[claim] = true
 	}
-	for _, t := range tasks {
-		t.c.renewed(t, at, held[t.row.Claim])
+	for _, c := range d.consumers {
+		c.renewed(tasks, at, held)
 	}
 	return nil
 }

@@ -576,6 +576,93 @@ func TestMoreHeldKeysThanOneLook(t *testing.T) {
 	}
 }
 
+// TestAClaimIsBoundInItsLooks has a free key behind more that wait than a claim looks
+// at, which those that go on behind it come to.
+func TestAClaimIsBoundInItsLooks(t *testing.T) {
+	waiting := make([]Message, 2*keysLook+500)
+	for i := range waiting {
+		waiting[i] = change(fmt.Sprintf("k%05d", i), 1).At(someDay)
+	}
+	for name, open := range map[string]func() (*Store, beginner){
+		"Postgres": func() (*Store, beginner) {
+			pool := testPool(t)
+			return New(pool, Options{}), pool
+		},
+		"memory": func() (*Store, beginner) {
+			store, db := NewMemory(Options{})
+			return store, db
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, db := open()
+			enqueueIn(t, s, db, append(waiting, change("z", 1))...)
+			call := claimCallFor(t, 10)
+			w := call.walks[slices.Index(call.destinations, string(DestinationStock))]
+			call.looks = 1
+			for i, want := range []string{"", "", "z1", "", "", ""} {
+				rows, err := s.backend.claimDue(t.Context(), call)
+				must(t, err)
+				wantPlaces(t, decoded(rows), want)
+				if over := i == 2 || i == 5; w.over != over {
+					t.Errorf("after %d looks the walk is over: %t, want %t", i+1, w.over, over)
+				}
+			}
+		})
+	}
+}
+
+// TestAWalkBeginsAnewWhenKeysMayBeDue has a dispatcher in the midst of the keys of a
+// destination.
+func TestAWalkBeginsAnewWhenKeysMayBeDue(t *testing.T) {
+	store, _ := NewMemory(Options{})
+	r := newRemote()
+	for name, test := range map[string]struct {
+		happens func(d *Dispatcher, c *consumer, now time.Time)
+		anew    bool
+	}{
+		"nothing":                  {func(*Dispatcher, *consumer, time.Time) {}, false},
+		"a poll or a notification": {func(d *Dispatcher, _ *consumer, _ time.Time) { d.hunger(false) }, true},
+		"a row comes due":          {func(_ *Dispatcher, c *consumer, now time.Time) { c.look(now) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := r.dispatcher(t, store, SomeHandlers(HandleStock(r)), DispatcherOptions{})
+			c, now := d.consumers[0], d.clock.now()
+			under := walk{begun: true, first: "k", start: "m"}
+			c.claimedDue(nil, 10, now, under)
+			test.happens(d, c, now)
+			want := under
+			if test.anew {
+				want = walk{}
+			}
+			if limit, _, w, _ := c.request(now); limit == 0 || w != want {
+				t.Errorf("%d rows are asked for from %+v, want from %+v", limit, w, want)
+			}
+		})
+	}
+}
+
+// TestADispatcherGoesOnBehindManyWaitingKeys without a poll or a notification.
+func TestADispatcherGoesOnBehindManyWaitingKeys(t *testing.T) {
+	pool := testPool(t)
+	var keys []string
+	for i := range looksAtOnce*keysLook + 500 {
+		keys = append(keys, fmt.Sprintf("k%05d", i))
+	}
+	manyRows(t, pool, keys, 1)
+	execSQL(t, pool, "UPDATE outbox_queue SET next_attempt_at = $1", someDay)
+	id := enqueueAll(t, pool, change("z", 1))[0]
+	s := New(pool, Options{})
+	r := newRemote()
+	stop := run(t, r.dispatcher(t, s, r.handlers(), DispatcherOptions{NoListen: true, Poll: deaf}))
+	r.waitSettled(t, id)
+	must(t, stop())
+	last := enqueueAll(t, pool, change("zz", 1))[0]
+	if n, err := r.dispatcher(t, s, r.handlers(), DispatcherOptions{}).RunOnce(t.Context()); n != 1 || err != nil {
+		t.Errorf("RunOnce: %d, %v", n, err)
+	}
+	wantRow(t, s, last, StatusCompleted)
+}
+
 // claimCost is the number of pages that a claim of ordered rows touches. What it
 // does is rolled back.
 func claimCost(t *testing.T, pool *pgxpool.Pool, limit int) int64 {

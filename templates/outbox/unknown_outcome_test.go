@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,6 +29,31 @@ func askAbout(t *testing.T, s *Store, at time.Time, limits map[Destination]int) 
 	entries, err := s.ClaimUnknown(t.Context(), ClaimRequest{WorkerID: "asker", Limits: limits, At: at})
 	must(t, err)
 	return entries
+}
+
+// TestClaimUnknownLeavesLimitKeysOut has questions of one limit key, and of none, that
+// are not to be asked.
+func TestClaimUnknownLeavesLimitKeysOut(t *testing.T) {
+	pool := testPool(t)
+	s := New(pool, Options{})
+	ids := parkAll(t, pool, testMessage(DestinationPayments), testMessage(DestinationPayments), testMessage(DestinationPayments), testMessage(DestinationBank))
+	for i, key := range []string{"x", "y"} {
+		execSQL(t, pool, "UPDATE outbox_queue SET limit_key = $2 WHERE outbox_id = $1", ids[i].String(), key)
+	}
+	for _, test := range []struct {
+		leftOut []string
+		want    []OutboxID
+	}{
+		{[]string{"payments/x", "payments/"}, []OutboxID{ids[1], ids[3]}},
+		{nil, []OutboxID{ids[0], ids[2]}},
+	} {
+		call := claimCallFor(t, 10)
+		call.leftOut = test.leftOut
+		rows, err := s.backend.claimUnknown(t.Context(), call)
+		must(t, err)
+		slices.SortFunc(rows, byID)
+		wantIDs(t, entryIDs(decoded(rows)), test.want...)
+	}
 }
 
 func TestClaimUnknownLimitsEachDestination(t *testing.T) {

@@ -115,14 +115,14 @@ claimed AS (
           WHERE (w.destination, w.outbox_id) > (d.name, d.mark)
             AND (w.destination, w.outbox_id) < (d.name, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
             AND w.next_attempt_at IS NULL AND NOT w.unknown AND w.order_key IS NULL AND w.claim_taken_at IS NULL
-            AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[]) AND (w.limit_key IS NULL OR (w.destination || '/' || w.limit_key = ANY ($8::text[])) IS NOT TRUE)
+            AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[]) AND (w.destination || '/' || coalesce(w.limit_key, '') = ANY ($8::text[])) IS NOT TRUE
           ORDER BY w.destination, w.outbox_id LIMIT coalesce(d.n, 0) FOR UPDATE SKIP LOCKED) ready
         UNION ALL
         SELECT later.outbox_id FROM (
           SELECT w.outbox_id FROM "outbox_queue" w
           WHERE w.destination = d.name AND w.next_attempt_at IS NOT NULL AND w.next_attempt_at <= (SELECT t.at FROM t)
             AND NOT w.unknown AND w.order_key IS NULL AND w.claim_taken_at IS NULL
-            AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[]) AND (w.limit_key IS NULL OR (w.destination || '/' || w.limit_key = ANY ($8::text[])) IS NOT TRUE)
+            AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[]) AND (w.destination || '/' || coalesce(w.limit_key, '') = ANY ($8::text[])) IS NOT TRUE
           ORDER BY w.next_attempt_at LIMIT coalesce(d.n, 0) FOR UPDATE SKIP LOCKED) later) lane
       ORDER BY lane.outbox_id LIMIT coalesce(d.n, 0)) picked
     WHERE (SELECT true FROM "outbox_hold" p WHERE p.destination = d.name AND p.order_key = '' LIMIT 1) IS NULL))
@@ -169,7 +169,7 @@ CROSS JOIN LATERAL (
         WHERE w.destination = d.name AND w.order_key = following.order_key AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t) OR w.claim_taken_at IS NOT NULL OR w.unknown)
         ORDER BY w.seq LIMIT 1) w
       WHERE w.claim_taken_at IS NULL AND NOT w.unknown AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= (SELECT t.at FROM t))
-        AND w.kind = ANY ($4::text[]) AND (w.limit_key IS NULL OR (w.destination || '/' || w.limit_key = ANY ($8::text[])) IS NOT TRUE)
+        AND w.kind = ANY ($4::text[]) AND (w.destination || '/' || coalesce(w.limit_key, '') = ANY ($8::text[])) IS NOT TRUE
         AND (SELECT true FROM "outbox_hold" x WHERE x.destination = d.name AND x.order_key = following.order_key LIMIT 1) IS NULL) h ON true
     WHERE k.place < $6::integer AND k.total < 2 * d.n),
   walked AS MATERIALIZED (SELECT k.order_key, k.place, k.head, k.before, k.total FROM keys k),
@@ -204,7 +204,7 @@ firsts AS MATERIALIZED (
     SELECT r.outbox_id, r.version, row_number() OVER (ORDER BY r.seq) AS place, r.held, bool_and(r.ready) OVER (ORDER BY r.seq) AS ready
     FROM (
       SELECT w.outbox_id, w.ctid AS version, w.seq, w.claim_taken_at IS NOT NULL AS held,
-        NOT w.unknown AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[]) AND (w.limit_key IS NULL OR (w.destination || '/' || w.limit_key = ANY ($8::text[])) IS NOT TRUE) AS ready
+        NOT w.unknown AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[]) AND (w.destination || '/' || coalesce(w.limit_key, '') = ANY ($8::text[])) IS NOT TRUE AS ready
       FROM "outbox_queue" w
       WHERE w.destination = h.destination AND w.order_key = h.order_key AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t) OR w.claim_taken_at IS NOT NULL OR w.unknown)
       ORDER BY w.seq LIMIT h.run + $11::integer) r) f),
@@ -238,18 +238,19 @@ ORDER BY c.outbox_id`
 
 // sqlClaimUnknown holds rows whose outcome is unknown and whose next question is due. Nothing is sent, so the
 // attempts stay as they are. Past the time at which asking is given up only a person decides.
-// $1 destinations, $2 limits, $3 kinds, $4 token, $5 worker, $6 at, $7 microseconds to giving up
-const sqlClaimUnknown = `WITH t AS MATERIALIZED (SELECT coalesce($6::timestamptz, clock_timestamp()) AS at),
+// $1 destinations, $2 limits, $3 microseconds to giving up, $4 kinds, $5 token, $6 worker, $7 at,
+// $8 what is left out, as destination/limit key
+const sqlClaimUnknown = `WITH t AS MATERIALIZED (SELECT coalesce($7::timestamptz, clock_timestamp()) AS at),
 claimed AS (
   UPDATE "outbox_queue" q
-  SET claim_token = $4::bigint, claim_worker = $5::text, claim_taken_at = (SELECT t.at FROM t)
+  SET claim_token = $5::bigint, claim_worker = $6::text, claim_taken_at = (SELECT t.at FROM t)
   WHERE q.outbox_id = ANY (ARRAY(
     SELECT picked.outbox_id
-    FROM unnest($1::text[], $2::integer[], $7::bigint[]) AS d(name, n, give_up)
+    FROM unnest($1::text[], $2::integer[], $3::bigint[]) AS d(name, n, give_up)
     CROSS JOIN LATERAL (
       SELECT w.outbox_id FROM "outbox_queue" w
       WHERE w.destination = d.name AND w.unknown AND w.claim_taken_at IS NULL
-        AND w.next_attempt_at <= (SELECT t.at FROM t) AND w.kind = ANY ($3::text[])
+        AND w.next_attempt_at <= (SELECT t.at FROM t) AND w.kind = ANY ($4::text[]) AND (w.destination || '/' || coalesce(w.limit_key, '') = ANY ($8::text[])) IS NOT TRUE
         AND (d.give_up IS NULL OR w.unknown_since + d.give_up * interval '1 microsecond' > (SELECT t.at FROM t))
       ORDER BY w.next_attempt_at LIMIT coalesce(d.n, 0) FOR UPDATE SKIP LOCKED) picked
     WHERE (SELECT true FROM "outbox_hold" p WHERE p.destination = d.name AND p.order_key = '' LIMIT 1) IS NULL))
@@ -397,12 +398,12 @@ WHERE q.claim_taken_at IS NOT NULL AND q.outbox_id = ANY ($1::uuid[]) AND q.clai
       SELECT u.outbox_id, u.claim_token FROM unnest($1::uuid[], $2::bigint[]) AS u(outbox_id, claim_token))) IS TRUE
 RETURNING q.outbox_id`
 
-// sqlRecall gives back all that one call has claimed, as it was before: its answer was lost, so nothing of it
-// was started. It reads the whole queue.
-// $1 token
+// sqlRecall gives back all that some calls have claimed, as it was before: their answers were lost, so nothing
+// of it was started. It reads the whole queue.
+// $1 tokens
 const sqlRecall = `UPDATE "outbox_queue" q
 SET claim_taken_at = NULL, claim_worker = NULL, attempt_count = q.attempt_count - CASE WHEN q.unknown THEN 0 ELSE 1 END
-WHERE q.claim_token = $1::bigint AND q.claim_token <> 0 AND q.claim_taken_at IS NOT NULL
+WHERE q.claim_token = ANY ($1::bigint[]) AND q.claim_token <> 0 AND q.claim_taken_at IS NOT NULL
 RETURNING q.outbox_id`
 
 // sqlExtendClaims renews claims. Rows are locked in the order of their ids, as most settles lock them.

@@ -3,6 +3,7 @@
 package eventbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -101,12 +102,12 @@ func (c *consumer) judge(t *task, o Outcome, a Answer) ruling {
 	case outcomeUnreachable:
 		return ruling{settlement: claim.Postpone(reason, time.Time{}), reach: notReached}
 	case outcomeRetryAfter:
-		return ruling{settlement: c.retry(claim, attempt, reason, o.after), reach: reached}
+		return ruling{settlement: c.retry(t, reason, o.after), reach: reached}
 	case outcomeRetry:
-		return ruling{settlement: c.retry(claim, attempt, reason, c.policy.delay(attempt, rand.Float64())), reach: reached}
+		return ruling{settlement: c.retry(t, reason, c.policy.delay(attempt, rand.Float64())), reach: reached}
 	}
 	if c.policy.idempotent {
-		return ruling{settlement: c.retry(claim, attempt, reason, c.policy.delay(attempt, rand.Float64()))}
+		return ruling{settlement: c.retry(t, reason, c.policy.delay(attempt, rand.Float64()))}
 	}
 	unknown := claim.OutcomeUnknown(o.ref, time.Time{})
 	unknown.reason = reason
@@ -130,11 +131,14 @@ func (c *consumer) judgeAnswer(claim Claim, a Answer) ruling {
 }
 
 // retry sends a row again after a delay, or fails it when its attempts are used up.
-func (c *consumer) retry(claim Claim, attempt int, reason string, delay time.Duration) Settlement {
-	if c.policy.maxAttempts > 0 && attempt >= c.policy.maxAttempts {
-		return claim.Failed(fmt.Sprintf("gave up after %d attempts: %s", attempt, reason))
+// An attempt that the dispatcher itself has cut off, in order to stop, is not the
+// message's fault: no row fails by it.
+func (c *consumer) retry(t *task, reason string, delay time.Duration) Settlement {
+	cutOff := errors.Is(t.ctx.Err(), context.Canceled)
+	if c.policy.maxAttempts > 0 && t.row.Attempt >= c.policy.maxAttempts && !cutOff {
+		return t.row.Claim.Failed(fmt.Sprintf("gave up after %d attempts: %s", t.row.Attempt, reason))
 	}
-	return later(claim.Retry(reason, time.Time{}), delay)
+	return later(t.row.Claim.Retry(reason, time.Time{}), delay)
 }
 
 // later is a settlement by which the row is due, or the next question, after a

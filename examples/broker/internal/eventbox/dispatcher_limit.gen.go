@@ -26,11 +26,12 @@ func spread(d time.Duration) time.Duration {
 
 // limiter bounds the calls to a destination, or those for one limit key of it.
 type limiter struct {
+	rows      int // that wait or are under way
 	active    int // calls that run
 	abandoned int // of these, the ones that nobody waits for any more
 	bucket    bucket
 	circuit   circuit
-	left      bool // its rows were left out of the last claim
+	leftOut   bool // its rows were left out of the last claim
 }
 
 // bucket is a token bucket: it fills by the rate and holds what comes in a tenth of
@@ -63,6 +64,11 @@ func (b *bucket) take(n int) {
 	if b.rate > 0 {
 		b.tokens = min(b.burst(), b.tokens-float64(n))
 	}
+}
+
+// full tells whether the bucket holds all that it can.
+func (b *bucket) full(now time.Time) bool {
+	return b.available(now) > 0 && (b.rate == 0 || b.tokens >= b.burst())
 }
 
 // solvent tells whether the bucket owes no token.
@@ -154,11 +160,10 @@ func (l *limiter) opens(now time.Time) (time.Time, bool) {
 // forgotten tells whether an open circuit has had nothing to be tried with for so
 // long that it says nothing of the destination any more.
 func (l *limiter) forgotten(now time.Time) bool {
-	return l.active == 0 && l.circuit.broken() && now.Sub(l.circuit.until) > circuitForgotten
+	return l.rows == 0 && l.active == 0 && l.circuit.broken() && now.Sub(l.circuit.until) > circuitForgotten
 }
 
 // fresh tells whether the limiter is as a new one would be.
 func (l *limiter) fresh(now time.Time) bool {
-	return l.active == 0 && l.circuit.failures == 0 &&
-		(l.bucket.rate == 0 || l.bucket.available(now) >= int(l.bucket.burst()))
+	return l.rows == 0 && l.active == 0 && l.circuit.failures == 0 && l.bucket.full(now)
 }

@@ -18,11 +18,23 @@ const (
 	// statementTime bounds each statement of a dispatcher's own, so that a
 	// connection that is dead without knowing it holds nothing up.
 	statementTime = 10 * time.Second
+	// lockTime bounds how long a settle or a renewal waits for one lock. Somebody's
+	// open transaction may hold one row for as long as it likes, and the others of
+	// the statement wait with it. To find it among a thousand takes ten times as
+	// long, which is to be well within any lease.
+	lockTime = 100 * time.Millisecond
 	// The pause after a statement that failed, which doubles from the first up to
 	// the longest.
 	firstPause   = 50 * time.Millisecond
 	longestPause = 5 * time.Second
 )
+
+// lockBounder is a backend whose statements may have to wait for locks.
+type lockBounder interface {
+	// boundLocks returns a backend whose settles and renewals fail when they have
+	// waited for a lock for so long.
+	boundLocks(d time.Duration) backend
+}
 
 // settler writes the settlements of a dispatcher in batches. What comes while one
 // is written goes with the next, so that none waits for others to come.
@@ -30,6 +42,10 @@ type settler struct {
 	d    *Dispatcher
 	wake chan struct{}
 	said []Settlement // of the batch that is written
+
+	refused []settling // each on its own; they are tried singly, the first at retryAt
+	retryAt time.Time
+	pause   backoff // between the tries of one
 
 	mu      sync.Mutex
 	waiting []settling
@@ -39,7 +55,8 @@ type settler struct {
 type settling struct {
 	t     *task
 	s     Settlement
-	again bool // it may have been written before
+	again bool      // it may have been written before
+	since time.Time // by the dispatcher's clock: when it was first refused on its own
 }
 
 func (s *settler) add(t *task, settlement Settlement) {
@@ -62,30 +79,27 @@ func (s *settler) take(batch []settling, n int) []settling {
 // run writes what comes until ctx ends, in the order in which it came, so that the
 // rows of a key complete in their order whenever the process dies. It goes on with a
 // batch that could not be written until it is: a lost answer does not tell whether
-// it was.
+// it was. What is not written when ctx ends is left to the next run.
 func (s *settler) run(ctx context.Context) {
-	var room, batch, refused []settling
+	var room, batch []settling
 	pause := backoff{}
 	size := settleBatch
 	for ctx.Err() == nil {
 		if len(batch) == 0 {
-			// What was refused is tried again when the rest is written.
+			s.retry(ctx)
 			clear(room)
-			batch = s.take(append(room[:0], refused...), settleBatch)
-			room, refused = batch, nil
-			if len(batch) == 0 {
-				select {
-				case <-s.wake:
-				case <-ctx.Done():
-				}
+			room = s.take(room[:0], settleBatch)
+			if batch = room; len(batch) == 0 {
+				s.idle(ctx)
 				continue
 			}
 		}
 		n := min(size, len(batch))
+		now := s.d.clock.now()
 		err := s.write(ctx, batch[:n])
 		if err == nil {
 			batch = batch[n:]
-			size, pause = settleBatch, backoff{}
+			size, pause = min(2*size, settleBatch), backoff{}
 			continue
 		}
 		if ctx.Err() != nil {
@@ -95,41 +109,98 @@ func (s *settler) run(ctx context.Context) {
 		for i := range batch[:n] {
 			batch[i].again = true
 		}
-		if blamesARow(err) {
-			// One of them is to blame: it is found by halves, and passed over. The
+		switch {
+		case !blamesARow(err):
+			s.d.pause(ctx, pause.next())
+		case n > 1:
+			// One of them is to blame: it is found by halves, and put aside. The
 			// others do not wait while it is looked for.
-			if n > 1 {
-				size = n / 2
-				continue
+			size = n / 2
+		default:
+			batch[0].since = now
+			if s.refused = append(s.refused, batch[0]); len(s.refused) == 1 {
+				s.pause = backoff{}
+				s.retryLater(now)
 			}
-			refused = append(refused, batch[0])
 			batch = batch[1:]
-			size = settleBatch
 		}
-		s.d.pause(ctx, pause.next())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = slices.Concat(batch, s.refused, s.waiting)
+	s.refused = nil
+}
+
+// retry tries one settlement that was refused, if its time has come. It is given up
+// when it has been refused for as long as a lease: then nobody renews the claim any
+// more, and the sweep decides. Not so while the row is locked, which keeps the sweep
+// from it as well.
+func (s *settler) retry(ctx context.Context) {
+	now := s.d.clock.now()
+	if len(s.refused) == 0 || now.Before(s.retryAt) {
+		return
+	}
+	one := s.refused[:1]
+	err := s.write(ctx, one)
+	if err != nil && ctx.Err() != nil {
+		return
+	}
+	first := one[0]
+	s.refused = slices.Delete(s.refused, 0, 1)
+	switch {
+	case err == nil:
+		// What was in the way of this one may have been in the way of all.
+		s.pause = backoff{}
+	case blamesARow(err) && !isLocked(err) && now.Sub(first.since) >= first.t.c.policy.lease:
+		first.t.c.settled(first.t, first.s, err)
+	default:
+		s.d.failed("settle", err, "rows", 1)
+		s.refused = append(s.refused, first)
+		s.retryLater(now)
 	}
 }
 
-// blamesARow tells whether the database has refused what was to be written, and not
-// only has no time, room or peace for it now. See the classes of errors in appendix
-// A of the manual of Postgres.
+// retryLater has the refused ones take turns, so that each waits for the pause.
+func (s *settler) retryLater(now time.Time) {
+	s.retryAt = now.Add(max(firstPause, s.pause.next()/time.Duration(len(s.refused))))
+}
+
+// idle waits until there is something to write, or ctx ends.
+func (s *settler) idle(ctx context.Context) {
+	var retry <-chan time.Time
+	if len(s.refused) > 0 {
+		passed, stop := s.d.clock.after(s.retryAt.Sub(s.d.clock.now()))
+		defer stop()
+		retry = passed
+	}
+	select {
+	case <-s.wake:
+	case <-retry:
+	case <-ctx.Done():
+	}
+}
+
+// blamesARow tells whether the database has refused what was to be written, or a
+// row of it is locked or damaged, and not only has no time, room or peace for any
+// now. See the classes of errors in appendix A of the manual of Postgres.
 func blamesARow(err error) bool {
 	var refused *pgconn.PgError
 	if !errors.As(err, &refused) {
 		return false
 	}
 	switch refused.Code[:min(2, len(refused.Code))] {
-	case "08", "25", "40", "53", "55", "57", "58", "XX":
+	case "08", "25", "40", "53", "57", "58":
 		return false
+	case "55":
+		return isLocked(err)
 	}
 	return true
 }
 
-// clear forgets what was not written.
-func (s *settler) clear() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.waiting = nil
+// isLocked tells whether a statement has waited for a lock for longer than lockTime.
+func isLocked(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && refused.Code == "55P03"
 }
 
 // write writes a batch.

@@ -21,6 +21,13 @@ const (
 	runLook  = 24
 )
 
+// A dispatcher's claim looks at keys so often before it goes on with other work, and
+// with the next claim behind them.
+const (
+	looksAtOnce = 10
+	noBound     = 0
+)
+
 // The retention of rows whose destination the package no longer knows.
 const (
 	keepCompletedDefault = 7 * 24 * time.Hour

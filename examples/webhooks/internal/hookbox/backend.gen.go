@@ -61,6 +61,8 @@ type claimCall struct {
 	limits       []int32
 	marks        []OutboxID // ready rows that no order binds are claimed behind these
 	runs         []int32    // the most rows of one ordered key
+	walks        []*walk    // where the claim begins among the ordered keys, and how far it comes
+	looks        int        // at ordered keys, keysLook of them at a time; noBound = until the walks are over
 	leftOut      []string   // destination/limit key of rows that are not to be claimed
 	giveUp       []*int64   // microseconds after which nobody is asked; nil = never
 	kinds        []string

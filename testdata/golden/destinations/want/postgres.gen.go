@@ -28,6 +28,7 @@ type postgres struct {
 	callerTx bool // db is a transaction of the caller's
 	keys     *orderKeys
 	notifier *notifier
+	lockTime time.Duration // see boundLocks; 0 = as the database is set
 }
 
 func newPostgres(db DB, keys *orderKeys, n *notifier) *postgres {
@@ -37,9 +38,24 @@ func newPostgres(db DB, keys *orderKeys, n *notifier) *postgres {
 
 func (p *postgres) within(tx pgx.Tx) backend { return newPostgres(tx, p.keys, p.notifier) }
 
+// boundLocks returns a backend whose settles and renewals wait for no lock for
+// longer than d, and then fail with lock_not_available.
+func (p *postgres) boundLocks(d time.Duration) backend {
+	bounded := *p
+	bounded.lockTime = d
+	return &bounded
+}
+
+// lockTimeout are the settings that bound the wait for a lock.
+func (p *postgres) lockTimeout() []string {
+	if p.lockTime == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("SET LOCAL lock_timeout = %d", p.lockTime.Milliseconds())}
+}
+
 // orderKeys is what claims have seen of destinations with ordered rows. It only
-// spreads the work: whatever it says, a claim that finds nothing has looked
-// everywhere.
+// spreads the work: whatever it says, a walk that is over has been everywhere.
 type orderKeys struct {
 	mu   sync.Mutex
 	seen map[string]*seenKeys
@@ -501,27 +517,29 @@ func (p *postgres) claimDue(ctx context.Context, c claimCall) ([]*claimedRow, er
 		}
 	}
 	rows, err := p.claimOrdered(ctx, c, before)
-	if err != nil {
-		return nil, err
-	}
-	c = c.less(rows)
-	loose, ordered, err := p.claimLoose(ctx, c)
-	rows = append(rows, loose...)
-	if err == nil {
-		c = c.less(loose)
-		for i, d := range c.destinations {
-			if ordered[d] && !slices.Contains(before, i) {
-				after = append(after, i)
-			}
-		}
-		var more []*claimedRow
-		more, err = p.claimOrdered(ctx, c, after)
-		rows = append(rows, more...)
-	}
 	if err != nil && p.inTx() {
 		return nil, err // nothing is claimed, since the transaction has failed
 	}
-	return rows, err
+	c = c.less(rows)
+	loose, ordered, looseErr := p.claimLoose(ctx, c)
+	if looseErr != nil && p.inTx() {
+		return nil, looseErr
+	}
+	c = c.less(loose)
+	for i, d := range c.destinations {
+		switch {
+		case slices.Contains(before, i):
+		case ordered[d]:
+			after = append(after, i)
+		default:
+			*c.walks[i] = walk{}
+		}
+	}
+	more, moreErr := p.claimOrdered(ctx, c, after)
+	if moreErr != nil && p.inTx() {
+		return nil, moreErr
+	}
+	return slices.Concat(rows, loose, more), errors.Join(err, looseErr, moreErr)
 }
 
 // inTx tells whether a transaction of the caller's is under way.
@@ -570,44 +588,55 @@ func (p *postgres) claimLoose(ctx context.Context, c claimCall) ([]*claimedRow, 
 // where it was made for empty tables.
 var onePlan = []string{"SET LOCAL plan_cache_mode = force_generic_plan", "SET LOCAL enable_seqscan = off"}
 
-// walk is where a claim stands among the order keys of a destination.
+// walk is where claims stand among the order keys of a destination: it goes round
+// them once, in one claim or in several. The zero walk has not begun.
 type walk struct {
-	destination string
-	limit, run  int32
-	first       string // the key that the claim began behind
-	start       string // the keys behind it are next
-	round       bool   // the last key has been passed
+	begun bool
+	first string // the key that it began behind
+	start string // the keys behind it are next
+	round bool   // the last key has been passed
+	over  bool   // no key is left to look at
 }
 
+// begin begins the walk behind a key, unless it is under way.
+func (w *walk) begin(cursor string) {
+	if !w.unfinished() {
+		*w = walk{begun: true, first: cursor, start: cursor}
+	}
+}
+
+func (w *walk) unfinished() bool { return w.begun && !w.over }
+
 // advance moves the walk on to the keys behind goOn, which is empty when the last
-// key has been looked at. It tells whether keys are left to look at.
-func (w *walk) advance(goOn string) bool {
+// key has been looked at.
+func (w *walk) advance(goOn string) {
 	w.start = goOn
 	if goOn == "" && !w.round && w.first != "" {
 		w.round = true
-		return true
+		return
 	}
-	return goOn != "" && !(w.round && goOn >= w.first)
+	w.over = goOn == "" || w.round && goOn >= w.first
 }
 
 // claimOrdered claims rows of ordered keys, of some of the destinations. It looks
 // at no more than keysLook keys at a time. When these give nothing, since all of
-// them are held or wait, it goes on with the next until it has been round.
+// them are held or wait, it goes on with the next until it has been round, or has
+// looked as often as the call allows.
 func (p *postgres) claimOrdered(ctx context.Context, c claimCall, which []int) ([]*claimedRow, error) {
-	var walks []*walk
+	var walking []int // of the destinations
 	for _, i := range which {
 		if c.limits[i] > 0 {
-			key := p.keys.get(c.destinations[i])
-			walks = append(walks, &walk{destination: c.destinations[i], limit: c.limits[i], run: c.runs[i], first: key, start: key})
+			c.walks[i].begin(p.keys.get(c.destinations[i]))
+			walking = append(walking, i)
 		}
 	}
-	for len(walks) > 0 {
-		n := len(walks)
+	for looks := 1; len(walking) > 0; looks++ {
+		n := len(walking)
 		names, limits, runs, starts := make([]string, n), make([]int32, n), make([]int32, n), make([]string, n)
 		limitOf, runOf := make(map[string]int32), make(map[string]int32)
-		for i, w := range walks {
-			names[i], limits[i], runs[i], starts[i] = w.destination, w.limit, w.run, w.start
-			limitOf[w.destination], runOf[w.destination] = w.limit, w.run
+		for k, i := range walking {
+			names[k], limits[k], runs[k], starts[k] = c.destinations[i], c.limits[i], c.runs[i], c.walks[i].start
+			limitOf[names[k]], runOf[names[k]] = limits[k], runs[k]
 		}
 		var heads []head
 		var rows []*claimedRow
@@ -640,13 +669,18 @@ func (p *postgres) claimOrdered(ctx context.Context, c claimCall, which []int) (
 		for destination, key := range goOn {
 			p.keys.set(destination, key)
 		}
-		if len(rows) > 0 {
+		walking = slices.DeleteFunc(walking, func(i int) bool {
+			w := c.walks[i]
+			if key, going := goOn[c.destinations[i]]; going {
+				w.advance(key)
+			} else {
+				w.over = true
+			}
+			return w.over
+		})
+		if len(rows) > 0 || looks == c.looks {
 			return rows, nil
 		}
-		walks = slices.DeleteFunc(walks, func(w *walk) bool {
-			key, going := goOn[w.destination]
-			return !going || !w.advance(key)
-		})
 	}
 	return nil, nil
 }
@@ -664,15 +698,15 @@ func scanHead(row pgx.CollectableRow) (h head, err error) {
 }
 
 func (p *postgres) claimUnknown(ctx context.Context, c claimCall) ([]*claimedRow, error) {
-	rows, err := one(ctx, p, scanClaimed(c.token), sqlClaimUnknown, c.destinations, c.limits, c.kinds, c.token, c.worker, nullTime(c.at), c.giveUp)
+	rows, err := one(ctx, p, scanClaimed(c.token), sqlClaimUnknown, c.destinations, c.limits, c.giveUp, c.kinds, c.token, c.worker, nullTime(c.at), c.leftOut)
 	if err != nil {
 		return nil, &claimError{c.token, err}
 	}
 	return rows, nil
 }
 
-func (p *postgres) recall(ctx context.Context, token int64) ([]OutboxID, error) {
-	return one(ctx, p, scanID, sqlRecall, token)
+func (p *postgres) recall(ctx context.Context, tokens []int64) ([]OutboxID, error) {
+	return one(ctx, p, scanID, sqlRecall, tokens)
 }
 
 // stored is a row as the statements return it.
@@ -847,7 +881,7 @@ func (p *postgres) settle(ctx context.Context, list []settlement) ([]OutboxID, e
 	if len(back) > 0 {
 		query(batch, &results[5], scanID, sqlSettleBack, back.ids(), back.tokens())
 	}
-	if err := p.send(ctx, batch, onePlan...); err != nil {
+	if err := p.send(ctx, batch, slices.Concat(onePlan, p.lockTimeout())...); err != nil {
 		return nil, err
 	}
 	return slices.Concat(results[:]...), nil
@@ -888,8 +922,13 @@ func (p *postgres) extendClaims(ctx context.Context, claims []Claim, at time.Tim
 	for i, c := range claims {
 		ids[i], tokens[i] = c.ID, c.Token
 	}
-	extended, err := one(ctx, p, scanID, sqlExtendClaims, idArray(ids), tokens, nullTime(at))
-	return set(extended), err
+	var extended []OutboxID
+	batch := &pgx.Batch{}
+	query(batch, &extended, scanID, sqlExtendClaims, idArray(ids), tokens, nullTime(at))
+	if err := p.send(ctx, batch, p.lockTimeout()...); err != nil {
+		return nil, err
+	}
+	return set(extended), nil
 }
 
 func (p *postgres) releaseExpired(ctx context.Context, destinations []Destination, limit int, at time.Time) ([]OutboxID, error) {

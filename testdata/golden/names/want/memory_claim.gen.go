@@ -15,10 +15,11 @@ func (m *memory) claimDue(ctx context.Context, c claimCall) (claimed []*claimedR
 		at := m.at(c.at)
 		for i, d := range c.destinations {
 			if tx.isPaused(Destination(d)) {
+				*c.walks[i] = walk{}
 				continue
 			}
 			loose := tx.loose(Destination(d), int(c.limits[i]), c.marks[i], c, at)
-			rows := append(loose, m.ordered(tx, d, int(c.limits[i])-len(loose), int(c.runs[i]), c, at)...)
+			rows := append(loose, m.ordered(tx, i, int(c.limits[i])-len(loose), c, at)...)
 			for _, s := range rows {
 				s.token, s.worker, s.taken, s.next = c.token, c.worker, at, time.Time{}
 				s.attempts++
@@ -32,8 +33,12 @@ func (m *memory) claimDue(ctx context.Context, c claimCall) (claimed []*claimedR
 
 // fits tells whether a call may claim the row if it stands alone.
 func (c claimCall) fits(s *memoryState, at time.Time) bool {
-	return s.pending() && !s.next.After(at) && slices.Contains(c.kinds, s.kind()) &&
-		(s.row.limitKey == "" || !slices.Contains(c.leftOut, string(s.row.destination)+"/"+s.row.limitKey))
+	return s.pending() && !s.next.After(at) && c.wants(s)
+}
+
+// wants tells whether a call is for rows like this one.
+func (c claimCall) wants(s *memoryState) bool {
+	return slices.Contains(c.kinds, s.kind()) && !slices.Contains(c.leftOut, string(s.row.destination)+"/"+s.row.limitKey)
 }
 
 // loose locks rows of a destination that no order binds, those that are ready
@@ -50,39 +55,49 @@ func (tx *memoryTx) loose(d Destination, limit int, mark OutboxID, c claimCall, 
 }
 
 // ordered locks runs of the ordered keys of a destination. It goes on behind the
-// keys that the last claim has looked at, and around until it finds any.
-func (m *memory) ordered(tx *memoryTx, d string, limit, run int, c claimCall, at time.Time) []*memoryState {
+// keys that the last claim has looked at, and around until it finds any or has
+// looked as often as the call allows.
+func (m *memory) ordered(tx *memoryTx, which, limit int, c claimCall, at time.Time) []*memoryState {
 	if limit <= 0 {
 		return nil
 	}
-	first := m.keys.get(d)
-	w := &walk{destination: d, limit: int32(limit), run: int32(run), first: first, start: first}
-	for {
-		heads, goOn := tx.lockHeads(w, c, at)
-		rows := tx.takeRuns(w, heads, c, at)
+	d, w := c.destinations[which], c.walks[which]
+	w.begin(m.keys.get(d))
+	for looks := 1; ; looks++ {
+		l := memoryLook{destination: Destination(d), start: w.start, limit: limit, run: int(c.runs[which])}
+		heads, goOn := tx.lockHeads(l, c, at)
+		rows := tx.takeRuns(l, heads, c, at)
 		m.keys.set(d, goOn)
-		if len(rows) > 0 || !w.advance(goOn) {
+		w.advance(goOn)
+		if len(rows) > 0 || w.over || looks == c.looks {
 			return rows
 		}
 	}
 }
 
+// memoryLook is a look at order keys.
+type memoryLook struct {
+	destination Destination
+	start       string // it is at the keys behind this one
+	limit, run  int    // of the rows in all, and of one key
+}
+
 // lockHeads locks the heads of keys that can go on, as many as the limit needs of
 // those that come next. It returns them and the key from which the next claim
 // goes on.
-func (tx *memoryTx) lockHeads(w *walk, c claimCall, at time.Time) (locked []*memoryState, goOn string) {
-	byKey, held := tx.keysBehind(w)
+func (tx *memoryTx) lockHeads(l memoryLook, c claimCall, at time.Time) (locked []*memoryState, goOn string) {
+	byKey, held := tx.keysBehind(l)
 	keys := slices.Sorted(maps.Keys(byKey))
 	var heads []*memoryState
 	needed, total, last := 0, 0, 0
-	for ; last < len(keys) && last < keysLook && total < 2*int(w.limit); last++ {
+	for ; last < len(keys) && last < keysLook && total < 2*l.limit; last++ {
 		rows := byKey[keys[last]]
 		if way := inTheWay(rows, at); len(way) > 0 && c.fits(way[0], at) && !held[keys[last]] {
-			if total < int(w.limit) {
+			if total < l.limit {
 				needed++
 			}
 			heads = append(heads, way[0])
-			total += min(int(w.run), len(rows))
+			total += min(l.run, len(rows))
 		}
 	}
 	for _, h := range heads {
@@ -93,18 +108,18 @@ func (tx *memoryTx) lockHeads(w *walk, c claimCall, at time.Time) (locked []*mem
 	switch {
 	case len(locked) > 0 && locked[len(locked)-1].row.orderKey < heads[len(heads)-1].row.orderKey:
 		return locked, locked[len(locked)-1].row.orderKey
-	case last > 0 && (last == keysLook || total >= 2*int(w.limit)):
+	case last > 0 && (last == keysLook || total >= 2*l.limit):
 		return locked, keys[last-1]
 	}
 	return locked, ""
 }
 
-// keysBehind are the rows of each key behind the walk's start that are alive, in
+// keysBehind are the rows of each key behind the start of the look that are alive, in
 // the key's order, and the keys that failed rows hold.
-func (tx *memoryTx) keysBehind(w *walk) (byKey map[string][]*memoryState, held map[string]bool) {
+func (tx *memoryTx) keysBehind(l memoryLook) (byKey map[string][]*memoryState, held map[string]bool) {
 	byKey, held = make(map[string][]*memoryState), make(map[string]bool)
 	for _, s := range tx.all(func(s *memoryState) bool {
-		return s.row.destination == Destination(w.destination) && s.row.orderKey > w.start
+		return s.row.destination == l.destination && s.row.orderKey > l.start
 	}) {
 		if s.live {
 			byKey[s.row.orderKey] = append(byKey[s.row.orderKey], s)
@@ -131,13 +146,13 @@ func inTheWay(rows []*memoryState, at time.Time) (way []*memoryState) {
 // those that are ready, of the oldest heads first. A key is left to a later
 // claim where a worker holds one of its next rows, or another transaction works
 // on one of the first.
-func (tx *memoryTx) takeRuns(w *walk, heads []*memoryState, c claimCall, at time.Time) (taken []*memoryState) {
-	byKey, _ := tx.keysBehind(w)
+func (tx *memoryTx) takeRuns(l memoryLook, heads []*memoryState, c claimCall, at time.Time) (taken []*memoryState) {
+	byKey, _ := tx.keysBehind(l)
 	slices.SortFunc(heads, compareStates)
 	for _, head := range heads {
 		rows := inTheWay(byKey[head.row.orderKey], at)
-		rows = rows[:min(int(w.run)+runLook, len(rows))]
-		first := rows[:min(int(w.run), len(rows))]
+		rows = rows[:min(l.run+runLook, len(rows))]
+		first := rows[:min(l.run, len(rows))]
 		alone := !slices.ContainsFunc(rows, (*memoryState).held)
 		for i, s := range first {
 			if tx.other(s) != nil {
@@ -147,7 +162,7 @@ func (tx *memoryTx) takeRuns(w *walk, heads []*memoryState, c claimCall, at time
 			first[i] = tx.own(s)
 		}
 		for _, s := range first {
-			if !alone || !c.fits(s, at) || len(taken) == int(w.limit) {
+			if !alone || !c.fits(s, at) || len(taken) == l.limit {
 				break
 			}
 			taken = append(taken, s)
@@ -166,7 +181,7 @@ func (m *memory) claimUnknown(ctx context.Context, c claimCall) (claimed []*clai
 			}
 			rows := tx.take(int(c.limits[i]), func(s *memoryState) bool {
 				return s.row.destination == p.destination && s.unknown && !s.held() && !s.next.IsZero() && !s.next.After(at) &&
-					slices.Contains(c.kinds, s.kind()) && s.asked(p, at)
+					c.wants(s) && s.asked(p, at)
 			}, func(s *memoryState) time.Time { return s.next })
 			for _, s := range rows {
 				s.token, s.worker, s.taken = c.token, c.worker, at

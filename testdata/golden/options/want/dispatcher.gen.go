@@ -67,7 +67,9 @@ type Dispatcher struct {
 
 	calls       context.Context // of the handlers
 	cancelCalls context.CancelFunc
-	doubtful    []int64 // tokens of claims that seemed to fail
+	doubtful    []doubtfulClaim
+	recallAt    time.Time // not before, after one that failed
+	recallPause backoff
 
 	mu       sync.Mutex
 	working  bool
@@ -101,6 +103,11 @@ func NewDispatcher(s *Store, handlers Handlers, options DispatcherOptions) (*Dis
 	}
 	if d.log == nil {
 		d.log = slog.Default()
+	}
+	if source, ok := s.backend.(lockBounder); ok {
+		bounded := *s
+		bounded.backend = source.boundLocks(lockTime)
+		d.store = &bounded
 	}
 	d.settler = &settler{d: d, wake: make(chan struct{}, 1)}
 	for _, r := range handlers.routes {
@@ -136,7 +143,8 @@ func (d *Dispatcher) check(handlers Handlers) error {
 
 // StopError says that rows stayed held when a dispatcher stopped: how they ended
 // could not be written in time. Once their leases have run out they are sent
-// again, or wait as outcome_unknown, by what their destinations declare.
+// again, or wait as outcome_unknown, by what their destinations declare. A
+// dispatcher that runs again writes what it can of them first.
 type StopError struct {
 	GivenBack int        // rows that were claimed, not begun, and given back
 	Unsettled []OutboxID // rows that stayed held, sorted
@@ -165,7 +173,10 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 // RunOnce does one round: it sweeps, asks about unknown outcomes that are due, and
 // claims and delivers what there is room for, then waits until all of it is
 // written. It returns how many rows it has claimed: call it again until that is 0
-// to deliver all that is due. When ctx ends it stops as Run does.
+// to deliver all that is due. Where a rate is used up or a circuit is open, 0 says
+// only that nothing may be sent now: [Store.Stats] counts what is still due, for
+// which to call it again later. When ctx ends it stops as Run does; before it has
+// come to claim it returns the error of ctx.
 func (d *Dispatcher) RunOnce(ctx context.Context) (int, error) {
 	var failure error
 	n, err := d.work(ctx, func(ctx, background context.Context) {
@@ -265,13 +276,22 @@ func (d *Dispatcher) work(ctx context.Context, body func(ctx, background context
 		c.open()
 	}
 	var all sync.WaitGroup
-	writing, stopWriting := context.WithCancel(background)
-	keeping, stopKeeping := context.WithCancel(background)
 	all.Add(2)
-	go func() { defer all.Done(); d.settler.run(writing) }()
-	go func() { defer all.Done(); d.keep(keeping) }()
+	go func() { defer all.Done(); d.settler.run(background) }()
+	go func() { defer all.Done(); d.keep(background) }()
+	returned := make(chan struct{})
+	go func() {
+		defer d.signal()
+		defer close(returned)
+		body(ctx, background)
+	}()
 
-	body(ctx, background)
+	// A claim that is under way when ctx ends may take long. It is not waited for:
+	// closed consumers give back what it brings.
+	select {
+	case <-returned:
+	case <-ctx.Done():
+	}
 	for _, c := range d.consumers {
 		c.close()
 	}
@@ -283,11 +303,17 @@ func (d *Dispatcher) work(ctx context.Context, body func(ctx, background context
 			}
 		}
 	}
-	d.wait(background, writeLimit, d.written)
-	stopWriting()
-	stopKeeping()
+	d.wait(background, writeLimit, func() bool {
+		select {
+		case <-returned:
+			return d.written()
+		default:
+			return false
+		}
+	})
+	stop()
+	<-returned
 	all.Wait()
-	d.settler.clear()
 
 	stopped := &StopError{Unsettled: d.left()}
 	for _, c := range d.consumers {
@@ -372,15 +398,19 @@ func (d *Dispatcher) claim(ctx, background context.Context) {
 	now := d.clock.now()
 	poll, again := now.Add(d.options.Poll), time.Time{}
 	for ctx.Err() == nil {
-		if err := d.round(background, now); err != nil {
+		next := poll
+		if err := d.round(ctx, background, now, looksAtOnce); err != nil {
 			d.failed("claim", err)
 			d.pause(ctx, pause.next())
+			next = d.clock.now()
 		} else {
 			pause = backoff{}
 		}
-		next := poll
 		if !again.IsZero() && again.Before(next) {
 			next = again
+		}
+		if len(d.doubtful) > 0 && d.recallAt.Before(next) {
+			next = d.recallAt
 		}
 		for _, c := range d.consumers {
 			next = c.sooner(next)
@@ -413,25 +443,34 @@ func (d *Dispatcher) claim(ctx, background context.Context) {
 func (d *Dispatcher) hunger(questions bool) {
 	for _, c := range d.consumers {
 		c.mu.Lock()
-		c.hungry = true
+		c.hungry, c.again = true, true
 		c.askDue = c.askDue || questions
 		c.mu.Unlock()
 	}
 }
 
-// once is one round of everything.
-func (d *Dispatcher) once(ctx, background context.Context) error {
-	return errors.Join(d.release(ctx), d.expire(ctx), d.purge(ctx), d.round(background, d.clock.now()))
+// once is one round of everything, as far as it gets before ctx ends.
+func (d *Dispatcher) once(ctx, background context.Context) (err error) {
+	for _, duty := range []func(ctx context.Context) error{d.release, d.expire, d.purge, func(ctx context.Context) error {
+		return d.round(ctx, background, d.clock.now(), noBound)
+	}} {
+		if ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
+		}
+		err = errors.Join(err, duty(ctx))
+	}
+	return err
 }
 
-// round claims once for all destinations that have room.
-func (d *Dispatcher) round(ctx context.Context, now time.Time) error {
-	err := d.recall(ctx)
-	if err == nil {
-		err = d.ask(ctx, now)
+// round claims once for all destinations that have room. One part that fails keeps
+// no other from being done. When ctx ends nothing more is begun.
+func (d *Dispatcher) round(ctx, background context.Context, now time.Time, looks int) (err error) {
+	d.recall(background, now)
+	if ctx.Err() == nil {
+		err = d.ask(background, now)
 	}
-	if err == nil {
-		err = d.claimDue(ctx, now)
+	if ctx.Err() == nil {
+		err = errors.Join(err, d.claimDue(background, now, looks))
 	}
 	d.mu.Lock()
 	d.claimErr = err
@@ -439,14 +478,15 @@ func (d *Dispatcher) round(ctx context.Context, now time.Time) error {
 	return err
 }
 
-func (d *Dispatcher) claimDue(ctx context.Context, now time.Time) error {
+func (d *Dispatcher) claimDue(ctx context.Context, now time.Time, looks int) error {
 	request := ClaimRequest{WorkerID: d.options.WorkerID, Limits: make(map[Destination]int)}
 	marks := make(map[Destination]OutboxID)
+	walks := make(map[Destination]*walk)
 	var leftOut []string
 	for _, c := range d.consumers {
-		limit, mark, left := c.request(now)
+		limit, mark, w, left := c.request(now)
 		if limit > 0 {
-			request.Limits[c.policy.destination], marks[c.policy.destination] = limit, mark
+			request.Limits[c.policy.destination], marks[c.policy.destination], walks[c.policy.destination] = limit, mark, &w
 			leftOut = append(leftOut, left...)
 		}
 	}
@@ -457,9 +497,9 @@ func (d *Dispatcher) claimDue(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	call.leftOut = leftOut
+	call.leftOut, call.looks = leftOut, looks
 	for i, name := range call.destinations {
-		call.marks[i] = marks[Destination(name)]
+		call.marks[i], call.walks[i] = marks[Destination(name)], walks[Destination(name)]
 	}
 	ctx, cancel := context.WithTimeout(ctx, statementTime)
 	defer cancel()
@@ -474,7 +514,7 @@ func (d *Dispatcher) claimDue(ctx context.Context, now time.Time) error {
 	parts := byDestination(inOrder(rows))
 	for _, c := range d.consumers {
 		if limit := request.Limits[c.policy.destination]; limit > 0 {
-			c.claimedDue(parts[c.policy.destination], limit, at, len(rows) > 0)
+			c.claimedDue(parts[c.policy.destination], limit, at, *walks[c.policy.destination])
 		}
 	}
 	if err != nil {
@@ -483,43 +523,71 @@ func (d *Dispatcher) claimDue(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// doubt notes what a statement may have claimed that seemed to fail.
+// doubtfulClaim is a claim that seemed to fail, and may have been carried out.
+type doubtfulClaim struct {
+	token int64
+	until time.Time // when any lease of it has run out
+}
+
+// doubt notes what statements may have claimed that seemed to fail.
 func (d *Dispatcher) doubt(err error) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range joined.Unwrap() {
+			d.doubt(err)
+		}
+		return
+	}
 	var failed *claimError
 	if errors.As(err, &failed) {
-		d.doubtful = append(d.doubtful, failed.token)
+		var lease time.Duration
+		for _, c := range d.consumers {
+			lease = max(lease, c.policy.lease)
+		}
+		d.doubtful = append(d.doubtful, doubtfulClaim{failed.token, d.clock.now().Add(lease)})
 	}
 }
 
 // recaller is a backend whose claims may be carried out without an answer.
 type recaller interface {
-	// recall gives back what was claimed under a token, and returns the rows.
-	recall(ctx context.Context, token int64) ([]OutboxID, error)
+	// recall gives back what was claimed under some tokens, and returns the rows.
+	recall(ctx context.Context, tokens []int64) ([]OutboxID, error)
 }
 
 // recall gives back what was claimed by statements that seemed to fail: nobody
-// else knows that nothing of it was sent.
-func (d *Dispatcher) recall(ctx context.Context) error {
+// else knows that nothing of it was sent. What cannot be recalled comes back when
+// its lease has run out.
+func (d *Dispatcher) recall(ctx context.Context, now time.Time) {
+	d.doubtful = slices.DeleteFunc(d.doubtful, func(c doubtfulClaim) bool { return !c.until.After(now) })
 	source, ok := d.store.backend.(recaller)
-	for ok && len(d.doubtful) > 0 {
-		ctx, cancel := context.WithTimeout(ctx, statementTime)
-		_, err := source.recall(ctx, d.doubtful[0])
-		cancel()
-		if err != nil {
-			return err
-		}
-		d.doubtful = d.doubtful[1:]
+	if !ok || len(d.doubtful) == 0 || d.recallAt.After(now) {
+		return
 	}
-	d.doubtful = nil
-	return nil
+	tokens := make([]int64, len(d.doubtful))
+	for i, c := range d.doubtful {
+		tokens[i] = c.token
+	}
+	ctx, cancel := context.WithTimeout(ctx, statementTime)
+	defer cancel()
+	ids, err := source.recall(ctx, tokens)
+	if err != nil {
+		d.failed("recall", err)
+		d.recallAt = d.clock.now().Add(d.recallPause.next())
+		return
+	}
+	d.doubtful, d.recallAt, d.recallPause = nil, time.Time{}, backoff{}
+	if len(ids) > 0 {
+		d.hunger(true)
+	}
 }
 
 // ask claims unknown outcomes whose question is due.
 func (d *Dispatcher) ask(ctx context.Context, now time.Time) error {
 	request := ClaimRequest{WorkerID: d.options.WorkerID, Limits: make(map[Destination]int)}
+	var leftOut []string
 	for _, c := range d.consumers {
-		if limit := c.questions(now); limit > 0 {
+		if limit, left := c.questions(now); limit > 0 {
 			request.Limits[c.policy.destination] = limit
+			leftOut = append(leftOut, left...)
 		}
 	}
 	if len(request.Limits) == 0 {
@@ -529,6 +597,7 @@ func (d *Dispatcher) ask(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	call.leftOut = leftOut
 	ctx, cancel := context.WithTimeout(ctx, statementTime)
 	defer cancel()
 	at := d.clock.now()

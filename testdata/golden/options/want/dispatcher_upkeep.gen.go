@@ -5,6 +5,7 @@ package optionbox
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -26,10 +27,41 @@ func (d *Dispatcher) keep(ctx context.Context) {
 		for _, c := range d.consumers {
 			renew = append(renew, c.watch(d.clock.now())...)
 		}
-		for part := range slices.Chunk(renew, sweepStep) {
-			if err := d.renew(ctx, part); err != nil && ctx.Err() == nil {
-				d.failed("extend", err, "rows", len(part))
-			}
+		d.renewAll(ctx, renew)
+	}
+}
+
+// maxStuck is how many claims are tried in one turn whose renewal has failed on its
+// own: each may take the time of a lock.
+const maxStuck = 5
+
+// renewAll renews claims. One that keeps a statement from being carried out, as
+// where somebody has locked the row, is found by halves, and tried behind the others
+// from then on. The larger parts go first, so that most are renewed at once.
+func (d *Dispatcher) renewAll(ctx context.Context, tasks []*task) {
+	var free, stuck []*task
+	for _, t := range tasks {
+		if t.stuck {
+			stuck = append(stuck, t)
+		} else {
+			free = append(free, t)
+		}
+	}
+	parts := slices.Collect(slices.Chunk(free, sweepStep))
+	parts = slices.AppendSeq(parts, slices.Chunk(stuck[:min(len(stuck), maxStuck)], 1))
+	for len(parts) > 0 && ctx.Err() == nil {
+		part := parts[0]
+		parts = parts[1:]
+		err := d.renew(ctx, part)
+		if err != nil && ctx.Err() == nil {
+			d.failed("extend", err, "rows", len(part))
+		}
+		n := len(part)
+		switch {
+		case n == 1:
+			part[0].stuck = blamesARow(err)
+		case blamesARow(err):
+			parts = append(parts, part[:n/2], part[n/2:])
 		}
 	}
 }
@@ -51,8 +83,8 @@ func (d *Dispatcher) renew(ctx context.Context, tasks []*task) error {
 	for _, claim := range kept {
 		held[claim] = true
 	}
-	for _, t := range tasks {
-		t.c.renewed(t, at, held[t.row.Claim])
+	for _, c := range d.consumers {
+		c.renewed(tasks, at, held)
 	}
 	return nil
 }
@@ -65,41 +97,36 @@ const (
 	sweepLimit  = 10_000
 )
 
-// sweep does the upkeep of the tables until ctx ends.
+// sweep does the upkeep of the tables until ctx ends. No duty waits for another: a
+// purge may take long.
 func (d *Dispatcher) sweep(ctx context.Context) {
 	releaseEvery := d.consumers[0].policy.lease / 4
 	for _, c := range d.consumers {
 		releaseEvery = min(releaseEvery, c.policy.lease/4)
 	}
-	duties := []struct {
+	var all sync.WaitGroup
+	for _, duty := range []struct {
 		name  string
 		every time.Duration
 		do    func(context.Context) error
-		next  time.Time
 	}{
-		{name: "release", every: releaseEvery, do: d.release},
-		{name: "expire", every: expireEvery, do: d.expire},
-		{name: "purge", every: purgeEvery, do: d.purge},
-	}
-	for {
-		soonest := d.clock.now().Add(expireEvery)
-		for i := range duties {
-			duty := &duties[i]
-			if now := d.clock.now(); !duty.next.After(now) {
+		{"release", releaseEvery, d.release},
+		{"expire", expireEvery, d.expire},
+		{"purge", purgeEvery, d.purge},
+	} {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			for ctx.Err() == nil {
+				next := d.clock.now().Add(spread(duty.every))
 				if err := duty.do(ctx); err != nil && ctx.Err() == nil {
 					d.failed(duty.name, err)
 				}
-				duty.next = now.Add(spread(duty.every))
+				d.pause(ctx, next.Sub(d.clock.now()))
 			}
-			if duty.next.Before(soonest) {
-				soonest = duty.next
-			}
-		}
-		d.pause(ctx, soonest.Sub(d.clock.now()))
-		if ctx.Err() != nil {
-			return
-		}
+		}()
 	}
+	all.Wait()
 }
 
 // release ends the claims of dead workers.

@@ -59,8 +59,8 @@ func Unreachable(err error) Outcome { return Outcome{kind: outcomeUnreachable, e
 func Unknown(err error) Outcome { return Outcome{err: err} }
 
 // WithRef returns a copy of the outcome with the reference under which the remote
-// knows the message. The row keeps it when it completes or its outcome is
-// unknown.
+// knows the message. The row keeps it when it completes, or waits as
+// outcome_unknown.
 func (o Outcome) WithRef(ref string) Outcome {
 	o.ref = ref
 	return o

@@ -8,8 +8,8 @@ import (
 )
 
 // Observer is told of what a dispatcher does. Any of its functions may be nil.
-// They are called from several goroutines, some while a call waits for them, so
-// they return soon.
+// They are called from several goroutines, and Claimed, Lost and CircuitChanged
+// while the deliveries to their destination wait, so they return soon.
 type Observer struct {
 	// Claimed tells how many rows of a destination were claimed at once.
 	Claimed func(destination Destination, rows int)
@@ -25,13 +25,14 @@ type Observer struct {
 	// Settled tells that a settlement was written.
 	Settled func(about DeliveryInfo, s Settlement)
 	// Lost tells that the claim of a row was lost: its lease ran out, or somebody
-	// else has settled it. What the handler did is not written.
+	// else has settled it. What the handler did is not written, unless it was a
+	// delivery and nobody has claimed the row since.
 	Lost func(about DeliveryInfo)
 	// CircuitChanged tells that a destination, or a limit key of it, is left alone
 	// since it cannot be reached, or is not any more. key is empty for all of it.
 	CircuitChanged func(destination Destination, key string, open bool)
 	// Failed tells that a statement of the dispatcher's own failed, which is tried
-	// again: claim, settle, extend, sweep, purge or listen.
+	// again: claim, recall, settle, extend, release, expire, purge or listen.
 	Failed func(operation string, err error)
 }
 
