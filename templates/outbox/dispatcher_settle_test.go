@@ -353,3 +353,40 @@ func TestStopWithARefusedSettlement(t *testing.T) {
 	must(t, run(t, d)())
 	wantRow(t, s, bad, StatusCompleted) // by the next run
 }
+
+// TestALockedRowKeepsItsPlaceInItsKey has somebody lock the first of two rows of an
+// order key that were delivered: the second does not complete before it.
+func TestALockedRowKeepsItsPlaceInItsKey(t *testing.T) {
+	pool := testPool(t)
+	s := New(pool, Options{})
+	ids := enqueueChanges(t, pool, 1, 3)
+	other := enqueueAll(t, pool, testMessage(DestinationMailer))[0]
+	r, g := newRemote(), newBarrier(t)
+	r.deliver = g.deliver
+	d := r.dispatcher(t, s, r.handlers(), DispatcherOptions{NoListen: true})
+	clock := newFakeClock()
+	d.clock = clock
+	tried := make(chan struct{}, 1)
+	d.observer.Failed = func(string, error) { notify(tried) }
+	stop := run(t, d)
+	r.waitCalls(t, 2)
+	letGo := lockRow(t, pool, ids[0])
+	g.letGo()
+	r.waitCalls(t, 4)
+	r.waitSettled(t, other)
+	for range 4 {
+		clock.advance(longestPause)
+		<-tried
+	}
+	for _, id := range ids {
+		wantRow(t, s, id, StatusDispatching)
+	}
+	letGo()
+	clock.advance(longestPause)
+	r.waitSettled(t, ids...)
+	must(t, stop())
+	ended := queryOne[[]string](t, pool, "SELECT array_agg(outbox_id::text ORDER BY completed_at) FROM outbox_outcome WHERE outbox_id <> $1", other.String())
+	if want := []string{ids[0].String(), ids[1].String(), ids[2].String()}; !slices.Equal(ended, want) {
+		t.Errorf("they have completed in the order %v, want %v", ended, want)
+	}
+}
