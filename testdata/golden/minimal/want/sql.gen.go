@@ -115,14 +115,14 @@ claimed AS (
           WHERE (w.destination, w.outbox_id) > (d.name, d.mark)
             AND (w.destination, w.outbox_id) < (d.name, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
             AND w.next_attempt_at IS NULL AND NOT w.unknown AND w.order_key IS NULL AND w.claim_taken_at IS NULL
-            AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[]) AND (w.destination || '/' || coalesce(w.limit_key, '') = ANY ($8::text[])) IS NOT TRUE
+            AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[]) AND ($8::text[] IS NULL OR (w.destination || '/' || coalesce(w.limit_key, '') = ANY ($8::text[])) IS NOT TRUE)
           ORDER BY w.destination, w.outbox_id LIMIT coalesce(d.n, 0) FOR UPDATE SKIP LOCKED) ready
         UNION ALL
         SELECT later.outbox_id FROM (
           SELECT w.outbox_id FROM "outbox_queue" w
           WHERE w.destination = d.name AND w.next_attempt_at IS NOT NULL AND w.next_attempt_at <= (SELECT t.at FROM t)
             AND NOT w.unknown AND w.order_key IS NULL AND w.claim_taken_at IS NULL
-            AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[]) AND (w.destination || '/' || coalesce(w.limit_key, '') = ANY ($8::text[])) IS NOT TRUE
+            AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[]) AND ($8::text[] IS NULL OR (w.destination || '/' || coalesce(w.limit_key, '') = ANY ($8::text[])) IS NOT TRUE)
           ORDER BY w.next_attempt_at LIMIT coalesce(d.n, 0) FOR UPDATE SKIP LOCKED) later) lane
       ORDER BY lane.outbox_id LIMIT coalesce(d.n, 0)) picked
     WHERE (SELECT true FROM "outbox_hold" p WHERE p.destination = d.name AND p.order_key = '' LIMIT 1) IS NULL))
@@ -169,7 +169,7 @@ CROSS JOIN LATERAL (
         WHERE w.destination = d.name AND w.order_key = following.order_key AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t) OR w.claim_taken_at IS NOT NULL OR w.unknown)
         ORDER BY w.seq LIMIT 1) w
       WHERE w.claim_taken_at IS NULL AND NOT w.unknown AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= (SELECT t.at FROM t))
-        AND w.kind = ANY ($4::text[]) AND (w.destination || '/' || coalesce(w.limit_key, '') = ANY ($8::text[])) IS NOT TRUE
+        AND w.kind = ANY ($4::text[]) AND ($8::text[] IS NULL OR (w.destination || '/' || coalesce(w.limit_key, '') = ANY ($8::text[])) IS NOT TRUE)
         AND (SELECT true FROM "outbox_hold" x WHERE x.destination = d.name AND x.order_key = following.order_key LIMIT 1) IS NULL) h ON true
     WHERE k.place < $6::integer AND k.total < 2 * d.n),
   walked AS MATERIALIZED (SELECT k.order_key, k.place, k.head, k.before, k.total FROM keys k),
@@ -204,7 +204,7 @@ firsts AS MATERIALIZED (
     SELECT r.outbox_id, r.version, row_number() OVER (ORDER BY r.seq) AS place, r.held, bool_and(r.ready) OVER (ORDER BY r.seq) AS ready
     FROM (
       SELECT w.outbox_id, w.ctid AS version, w.seq, w.claim_taken_at IS NOT NULL AS held,
-        NOT w.unknown AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[]) AND (w.destination || '/' || coalesce(w.limit_key, '') = ANY ($8::text[])) IS NOT TRUE AS ready
+        NOT w.unknown AND (w.next_attempt_at IS NULL OR w.next_attempt_at <= (SELECT t.at FROM t)) AND w.kind = ANY ($4::text[]) AND ($8::text[] IS NULL OR (w.destination || '/' || coalesce(w.limit_key, '') = ANY ($8::text[])) IS NOT TRUE) AS ready
       FROM "outbox_queue" w
       WHERE w.destination = h.destination AND w.order_key = h.order_key AND (w.expires_at IS NULL OR w.expires_at > (SELECT t.at FROM t) OR w.claim_taken_at IS NOT NULL OR w.unknown)
       ORDER BY w.seq LIMIT h.run + $11::integer) r) f),
@@ -250,7 +250,7 @@ claimed AS (
     CROSS JOIN LATERAL (
       SELECT w.outbox_id FROM "outbox_queue" w
       WHERE w.destination = d.name AND w.unknown AND w.claim_taken_at IS NULL
-        AND w.next_attempt_at <= (SELECT t.at FROM t) AND w.kind = ANY ($4::text[]) AND (w.destination || '/' || coalesce(w.limit_key, '') = ANY ($8::text[])) IS NOT TRUE
+        AND w.next_attempt_at <= (SELECT t.at FROM t) AND w.kind = ANY ($4::text[]) AND ($8::text[] IS NULL OR (w.destination || '/' || coalesce(w.limit_key, '') = ANY ($8::text[])) IS NOT TRUE)
         AND (d.give_up IS NULL OR w.unknown_since + d.give_up * interval '1 microsecond' > (SELECT t.at FROM t))
       ORDER BY w.next_attempt_at LIMIT coalesce(d.n, 0) FOR UPDATE SKIP LOCKED) picked
     WHERE (SELECT true FROM "outbox_hold" p WHERE p.destination = d.name AND p.order_key = '' LIMIT 1) IS NULL))

@@ -43,7 +43,7 @@ type settler struct {
 	wake chan struct{}
 	said []Settlement // of the batch that is written
 
-	refused []settling // each on its own; they are tried singly, the first at retryAt
+	refused []settling // on their own, and those behind them in their order keys; they are tried singly, the first at retryAt
 	retryAt time.Time
 	pause   backoff // between the tries of one
 
@@ -89,7 +89,7 @@ func (s *settler) run(ctx context.Context) {
 			s.retry(ctx)
 			clear(room)
 			room = s.take(room[:0], settleBatch)
-			if batch = room; len(batch) == 0 {
+			if batch = s.sift(room); len(batch) == 0 {
 				s.idle(ctx)
 				continue
 			}
@@ -122,7 +122,7 @@ func (s *settler) run(ctx context.Context) {
 				s.pause = backoff{}
 				s.retryLater(now)
 			}
-			batch = batch[1:]
+			batch = s.sift(batch[1:])
 		}
 	}
 	s.mu.Lock()
@@ -131,10 +131,31 @@ func (s *settler) run(ctx context.Context) {
 	s.refused = nil
 }
 
+// sift puts aside what is said of rows behind refused ones in their order keys: a row
+// must not complete before one that may be sent again.
+func (s *settler) sift(batch []settling) []settling {
+	if len(s.refused) == 0 {
+		return batch
+	}
+	return slices.DeleteFunc(batch, func(one settling) bool {
+		behind := slices.ContainsFunc(s.refused, func(other settling) bool { return sameKey(one.t, other.t) })
+		if behind {
+			one.since = s.d.clock.now()
+			s.refused = append(s.refused, one)
+		}
+		return behind
+	})
+}
+
+// sameKey tells whether two rows have an order key in common.
+func sameKey(a, b *task) bool {
+	return a.c == b.c && a.row.OrderKey != "" && a.row.OrderKey == b.row.OrderKey
+}
+
 // retry tries one settlement that was refused, if its time has come. It is given up
 // when it has been refused for as long as a lease: then nobody renews the claim any
-// more, and the sweep decides. Not so while the row is locked, which keeps the sweep
-// from it as well.
+// more, and the sweep decides, of the rows behind it in its order key as well. Not so
+// while the row is locked, which keeps the sweep from it too.
 func (s *settler) retry(ctx context.Context) {
 	now := s.d.clock.now()
 	if len(s.refused) == 0 || now.Before(s.retryAt) {
@@ -145,19 +166,30 @@ func (s *settler) retry(ctx context.Context) {
 	if err != nil && ctx.Err() != nil {
 		return
 	}
-	first := one[0]
-	s.refused = slices.Delete(s.refused, 0, 1)
-	switch {
-	case err == nil:
+	if err == nil {
+		s.refused = slices.Delete(s.refused, 0, 1)
 		// What was in the way of this one may have been in the way of all.
 		s.pause = backoff{}
-	case blamesARow(err) && !isLocked(err) && now.Sub(first.since) >= first.t.c.policy.lease:
-		first.t.c.settled(first.t, first.s, err)
-	default:
-		s.d.failed("settle", err, "rows", 1)
-		s.refused = append(s.refused, first)
-		s.retryLater(now)
+		return
 	}
+	tried, others := s.refused[:1:1], s.refused[:0:0]
+	for _, other := range s.refused[1:] {
+		if sameKey(other.t, tried[0].t) {
+			tried = append(tried, other)
+		} else {
+			others = append(others, other)
+		}
+	}
+	if blamesARow(err) && !isLocked(err) && now.Sub(tried[0].since) >= tried[0].t.c.policy.lease {
+		s.refused = others
+		for _, one := range tried {
+			one.t.c.settled(one.t, one.s, err)
+		}
+		return
+	}
+	s.d.failed("settle", err, "rows", 1)
+	s.refused = append(others, tried...)
+	s.retryLater(now)
 }
 
 // retryLater has the refused ones take turns, so that each waits for the pause.
