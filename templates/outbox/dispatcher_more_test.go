@@ -60,7 +60,7 @@ func TestRowsThatWaitForLong(t *testing.T) {
 	r, g := newRemote(), newBarrier(t)
 	r.deliver = g.deliver
 	clock := newFakeClock()
-	d := r.dispatcher(t, s, SomeHandlers(HandleMailer(r)), DispatcherOptions{Poll: deaf})
+	d := r.dispatcher(t, s, SomeHandlers(HandleMailer(r)), DispatcherOptions{NoListen: true, Poll: deaf})
 	d.clock = clock
 	withPolicy(d, func(p *policy) { p.concurrency, p.timeout = 1, deaf })
 	swift(d)
