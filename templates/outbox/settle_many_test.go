@@ -237,7 +237,7 @@ type cutConn struct {
 func (c *cutConn) Write(p []byte) (int, error) {
 	if c.request.Load() {
 		c.Conn.Close()
-		return 0, net.ErrClosed
+		return len(p), nil // what is lost on its way was written
 	}
 	return c.Conn.Write(p)
 }
