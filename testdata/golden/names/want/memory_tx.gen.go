@@ -390,6 +390,9 @@ func (r *memoryResults) Query() (pgx.Rows, error) { return nil, errNoSQL }
 
 func (r *memoryResults) QueryRow() pgx.Row { return noRow{} }
 
+// Tx is nil: no batch begins a transaction in memory. pgx asks for it from 5.12 on.
+func (r *memoryResults) Tx() pgx.Tx { return nil }
+
 // Close carries out what is left. After an error nothing of a batch is kept that
 // is a transaction of its own.
 func (r *memoryResults) Close() error {
