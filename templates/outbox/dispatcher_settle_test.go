@@ -390,3 +390,35 @@ func TestALockedRowKeepsItsPlaceInItsKey(t *testing.T) {
 		t.Errorf("they have completed in the order %v, want %v", ended, want)
 	}
 }
+
+// refusingBackend refuses every settlement.
+type refusingBackend struct{ backend }
+
+func (refusingBackend) settle(context.Context, []settlement) ([]OutboxID, error) {
+	return nil, &pgconn.PgError{Code: "23514"}
+}
+
+// TestARowBehindARefusedOneHasALeaseOfItsOwn has its turn come when it has waited for
+// longer than a lease: it is given up when it has been refused for as long itself.
+func TestARowBehindARefusedOneHasALeaseOfItsOwn(t *testing.T) {
+	c, _ := roomOf(t, SomeHandlers(HandleStock(newRemote())), func(*policy) {})
+	c.d.store.backend = refusingBackend{c.d.store.backend}
+	s, clock := c.d.settler, c.d.clock.(*fakeClock)
+	behind := &task{row: &claimedRow{Entry: Entry{OrderKey: "key"}}, c: c}
+	s.refused = []settling{{t: &task{row: behind.row, c: c}}}
+	if rest := s.sift([]settling{{t: behind, s: Claim{}.Completed("")}}); len(rest) != 0 {
+		t.Fatalf("%d rows were not put aside", len(rest))
+	}
+	s.refused = s.refused[1:] // the first is written
+	clock.advance(2 * c.policy.lease)
+	for _, want := range []int{1, 0} {
+		s.retry(t.Context())
+		if len(s.refused) != want {
+			t.Fatalf("%d settlements are put aside, want %d", len(s.refused), want)
+		}
+		if want == 1 && !s.refused[0].again {
+			t.Error("it may have been written before, and does not say so")
+		}
+		clock.advance(2 * c.policy.lease)
+	}
+}

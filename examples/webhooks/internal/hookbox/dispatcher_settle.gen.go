@@ -56,7 +56,7 @@ type settling struct {
 	t     *task
 	s     Settlement
 	again bool      // it may have been written before
-	since time.Time // by the dispatcher's clock: when it was first refused on its own
+	since time.Time // by the dispatcher's clock: when it was first refused on its own; zero = it was not
 }
 
 func (s *settler) add(t *task, settlement Settlement) {
@@ -140,7 +140,6 @@ func (s *settler) sift(batch []settling) []settling {
 	return slices.DeleteFunc(batch, func(one settling) bool {
 		behind := slices.ContainsFunc(s.refused, func(other settling) bool { return sameKey(one.t, other.t) })
 		if behind {
-			one.since = s.d.clock.now()
 			s.refused = append(s.refused, one)
 		}
 		return behind
@@ -179,6 +178,10 @@ func (s *settler) retry(ctx context.Context) {
 		} else {
 			others = append(others, other)
 		}
+	}
+	tried[0].again = true
+	if tried[0].since.IsZero() {
+		tried[0].since = now
 	}
 	if blamesARow(err) && !isLocked(err) && now.Sub(tried[0].since) >= tried[0].t.c.policy.lease {
 		s.refused = others
